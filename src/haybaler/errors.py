@@ -1,0 +1,73 @@
+"""
+The tree of haybaler's errors, and the one place where operating-system errors are mapped into it.
+
+Every error derives from `HaybalerError` and from the nearest builtin, so that callers may catch either.
+"""
+
+import errno
+
+
+class HaybalerError(Exception):
+    """Root of every error that haybaler raises."""
+
+
+class ConfigurationError(HaybalerError, ValueError):
+    """A constructor argument or a serialized form is not usable."""
+
+
+class NotSerializableError(HaybalerError, TypeError):
+    """An object that takes part in serialization has no usable `to_dict`."""
+
+
+class StoreError(HaybalerError, RuntimeError):
+    """A store could not do what it was asked; the root of every error of a store."""
+
+
+class StoreUnavailableError(StoreError, ConnectionError):
+    """The store cannot be reached or cannot take anything at the moment; trying again later may help."""
+
+
+class StoreFullError(StoreUnavailableError):
+    """The store answers, but has no room for the entry (disk full, quota, memory limit)."""
+
+
+class ReferenceNotFoundError(StoreError, LookupError):
+    """The reference belongs to this store and scope, but nothing is stored under it (any more)."""
+
+
+class InvalidReferenceError(StoreError, ValueError):
+    """The reference is not one of this store and scope: it is malformed, or points somewhere else."""
+
+
+class CorruptEntryError(StoreError, ValueError):
+    """Something is stored under the reference, but it is not what was written."""
+
+
+class AsyncOnlyStoreError(StoreError, NotImplementedError):
+    """A synchronous call reached a store that only has asynchronous methods."""
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM})
+
+
+def store_error(error: BaseException, *, action: str) -> StoreError:
+    """
+    Map any error of a backend to the tree. The caller raises the result `from error`.
+
+    The text names the action and the kind of error, never the content of an entry.
+
+    :param error: What the backend raised.
+    :param action: What was being done, as a phrase that completes "Could not ...", for example "write an entry".
+    :returns: `error` itself when it already is a `StoreError`, otherwise the member of the tree that fits.
+    """
+    if isinstance(error, StoreError):
+        return error
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    text = f"Could not {action}: {reason}."
+    if isinstance(error, FileNotFoundError):
+        return ReferenceNotFoundError(text)
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return StoreFullError(text)
+    if isinstance(error, (OSError, TimeoutError)):
+        return StoreUnavailableError(text)
+    return StoreError(text)

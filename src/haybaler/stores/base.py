@@ -1,0 +1,223 @@
+"""The base class for stores: references, scopes, batches and errors, the same for every backend."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from haystack.core.serialization import default_from_dict, default_to_dict
+
+from haybaler.errors import ConfigurationError, InvalidReferenceError, StoreError, store_error
+from haybaler.stores.batch import WriteBatch, single
+from haybaler.stores.driver import Content, StoreDriver
+from haybaler.stores.names import MAX_NAME, checked_scope, encode_name, encode_scope, is_name
+from haybaler.stores.protocol import StoreEntry, StorePage
+
+MAX_REFERENCE = 512
+
+
+class BaseToolResultStore(StoreDriver):
+    """
+    Base class of stores: an author fills in the private methods of `StoreDriver`, and this class does the rest.
+
+    What a store opens lazily must live in an object that a shallow copy shares, since `scoped` makes shallow copies.
+    Nothing that is bound to an event loop may be made in the constructor (see `haybaler.workers.PerLoop`).
+
+    :param location: What every reference of the store begins with; empty for references that are only a path.
+    :raises ConfigurationError: If references would become longer than 512 characters or contain control characters.
+    """
+
+    supports_binary_content: bool = True
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a class that has neither colour of an operation when it is defined, not at its first use."""
+        super().__init_subclass__()
+        for colours in (("_put", "_put_async"), ("_get", "_get_async"), ("_remove", "_remove_async")):
+            if all(getattr(cls, name) is getattr(StoreDriver, name) for name in colours):
+                raise ConfigurationError(f"{cls.__name__} must define `{colours[0]}` or `{colours[1]}`.")
+
+    def __init__(self, *, location: str = "") -> None:
+        self._location = location
+        self._scope: tuple[str, ...] = ()
+        self._check_prefix()
+
+    @property
+    def _prefix(self) -> str:
+        return self._location + "".join(f"{name}/" for name in self._scope)
+
+    def _check_prefix(self) -> None:
+        if len(self._prefix) + MAX_NAME > MAX_REFERENCE or not self._prefix.isprintable():
+            raise ConfigurationError(
+                f"A reference must be printable and at most {MAX_REFERENCE} characters long; here {len(self._prefix)} "
+                f"would stand before the name, which needs {MAX_NAME}. Use a shorter location or scope."
+            )
+
+    def reference(self, key: str) -> str:
+        """As `ToolResultStore.reference`: pure, known before anything is written."""
+        return self._prefix + encode_name(key)
+
+    def _path(self, reference: str) -> str:
+        """
+        Return the path behind what a caller, perhaps a language model, gave as a reference.
+
+        :param reference: The reference.
+        :returns: The path.
+        :raises InvalidReferenceError: If it is not exactly a reference of this store and scope.
+        """
+        if not (
+            isinstance(reference, str)
+            and reference.startswith(self._prefix)
+            and is_name(reference.removeprefix(self._prefix))
+        ):
+            raise InvalidReferenceError("The reference does not belong to this store and scope.")
+        return reference.removeprefix(self._location)
+
+    def scoped(self, scope: str) -> Self:
+        """As `ToolResultStore.scoped`: a store of its own inside this one, sharing its clients."""
+        inner = copy.copy(self)
+        inner._scope = (*self._scope, *encode_scope(scope))
+        inner._check_prefix()
+        return inner
+
+    def _batch(self, entries: Sequence[StoreEntry]) -> WriteBatch:
+        return WriteBatch(
+            entries, reference_of=self.reference, path_of=self._path, binary=self.supports_binary_content
+        )
+
+    def write(self, *, key: str, content: str | bytes) -> str:
+        """As `ToolResultStore.write`."""
+        return single(self.write_many([StoreEntry(key, content)]))
+
+    async def write_async(self, *, key: str, content: str | bytes) -> str:
+        """As `ToolResultStore.write_async`."""
+        return single(await self.write_many_async([StoreEntry(key, content)]))
+
+    def write_many(self, entries: Sequence[StoreEntry]) -> list[str | StoreError]:
+        """As `ToolResultStore.write_many`: outcome i belongs to entry i."""
+        batch = self._batch(entries)
+        try:
+            return batch.outcomes(self._put_many(batch.items))
+        except Exception as error:  # noqa: BLE001 - the contract promises outcomes
+            return batch.failed(error)
+
+    async def write_many_async(self, entries: Sequence[StoreEntry]) -> list[str | StoreError]:
+        """As `ToolResultStore.write_many_async`: outcome i belongs to entry i; raises only when cancelled."""
+        batch = self._batch(entries)
+        try:
+            return batch.outcomes(await self._put_many_async(batch.items))
+        except Exception as error:  # noqa: BLE001 - the contract promises outcomes
+            return batch.failed(error)
+
+    def read(self, reference: str) -> Content:
+        """As `ToolResultStore.read`: what was written, in type and content."""
+        path = self._path(reference)
+        with _mapped("read an entry"):
+            return self._get(path)
+
+    async def read_async(self, reference: str) -> Content:
+        """As `ToolResultStore.read_async`: what was written, in type and content."""
+        path = self._path(reference)
+        with _mapped("read an entry"):
+            return await self._get_async(path)
+
+    def read_page(self, reference: str, *, offset: int = 0, limit: int) -> StorePage:
+        """
+        Return a part of an entry, where the backend can without fetching the rest.
+
+        :param reference: A reference of this store and scope.
+        :param offset: Where to begin, in characters (text) or bytes (binary); negative counts from the end.
+        :param limit: The most characters or bytes to return.
+        :returns: The part, its position and the size of the whole.
+        :raises StoreError: As `read`. Damage that leaves the size as it was may go unnoticed here.
+        """
+        path = self._path(reference)
+        with _mapped("read an entry"):
+            return self._get_page(path, offset, limit)
+
+    async def read_page_async(self, reference: str, *, offset: int = 0, limit: int) -> StorePage:
+        """
+        Return a part of an entry, as `read_page` does.
+
+        :param reference: A reference of this store and scope.
+        :param offset: Where to begin, in characters (text) or bytes (binary); negative counts from the end.
+        :param limit: The most characters or bytes to return.
+        :returns: The part, its position and the size of the whole.
+        :raises StoreError: As `read_page`.
+        """
+        path = self._path(reference)
+        with _mapped("read an entry"):
+            return await self._get_page_async(path, offset, limit)
+
+    def delete(self, references: Sequence[str]) -> None:
+        """As `ToolResultStore.delete`: all references are checked before anything is removed."""
+        paths = [self._path(reference) for reference in references]
+        with _mapped("delete entries"):
+            self._remove_many(paths)
+
+    async def delete_async(self, references: Sequence[str]) -> None:
+        """As `ToolResultStore.delete_async`: all references are checked before anything is removed."""
+        paths = [self._path(reference) for reference in references]
+        with _mapped("delete entries"):
+            await self._remove_many_async(paths)
+
+    def warm_up(self) -> None:
+        """Open what can be opened early. The base class has nothing to open."""
+
+    async def warm_up_async(self) -> None:
+        """Open what can be opened early, for the running event loop. The base class has nothing to open."""
+
+    def close(self) -> None:
+        """Release what synchronous callers opened. The base class holds nothing."""
+
+    async def close_async(self) -> None:
+        """Release what was opened for the running event loop. The base class holds nothing."""
+
+    def __enter__(self) -> Self:
+        self.warm_up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        await self.warm_up_async()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close_async()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the store itself: Haystack's Pipeline deep-copies inputs, and the caller's store must get the data."""
+        return self
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the constructor's arguments, for serialization. Override it when there are any."""
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `ToolResultStore.to_dict`; the scope is part of it."""
+        return {**default_to_dict(self, **self._settings()), "scope": list(self._scope)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """As `ToolResultStore.from_dict`; the scope is restored."""
+        scope = data.get("scope", [])
+        store = default_from_dict(cls, {key: value for key, value in data.items() if key != "scope"})
+        store._scope = checked_scope(scope)
+        store._check_prefix()
+        return store
+
+
+@contextmanager
+def _mapped(action: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        raise store_error(error, action=action) from error

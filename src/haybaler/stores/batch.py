@@ -1,0 +1,87 @@
+"""One batch of writes: checked before any I/O, and its outcomes put back in the order of its entries."""
+
+from collections.abc import Callable, Sequence
+
+from haybaler.errors import StoreError
+from haybaler.stores.driver import Content, write_failure
+from haybaler.stores.protocol import StoreEntry
+
+
+class WriteBatch:
+    """
+    A batch on its way through a store.
+
+    Entries with equal keys are one item, with the last content: a batch never races with itself. An entry whose
+    content the store cannot hold fails alone, before anything is written.
+
+    :param entries: What the caller wants to write.
+    :param reference_of: The store's `reference`.
+    :param path_of: The store's way from a reference to a path.
+    :param binary: Whether the store holds bytes.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[StoreEntry],
+        *,
+        reference_of: Callable[[str], str],
+        path_of: Callable[[str], str],
+        binary: bool,
+    ) -> None:
+        self._outcomes: list[str | StoreError] = []
+        self._paths: list[str | None] = []
+        self._contents: dict[str, Content] = {}
+        for entry in entries:
+            refusal = _refusal(entry.content, binary=binary)
+            reference = reference_of(entry.key)
+            self._outcomes.append(refusal or reference)
+            self._paths.append(None if refusal else path_of(reference))
+            if not refusal:
+                self._contents[path_of(reference)] = entry.content
+
+    @property
+    def items(self) -> list[tuple[str, Content]]:
+        """What is to be written: paths, all different, and contents."""
+        return list(self._contents.items())
+
+    def outcomes(self, errors: Sequence[StoreError | None]) -> list[str | StoreError]:
+        """
+        Return one outcome for each entry.
+
+        :param errors: Error i belongs to item i of `items`: None, or why it was not stored.
+        :returns: Outcome i belongs to entry i: its reference, or why it was not stored.
+        """
+        of_path = dict(zip(self._contents, errors, strict=True))
+        return [
+            (of_path[path] if path is not None else None) or outcome
+            for path, outcome in zip(self._paths, self._outcomes, strict=True)
+        ]
+
+    def failed(self, error: Exception) -> list[str | StoreError]:
+        """
+        Return the outcomes of a batch that failed as a whole.
+
+        :param error: What stopped it.
+        :returns: Outcome i belongs to entry i.
+        """
+        return self.outcomes([write_failure(error)] * len(self._contents))
+
+
+def _refusal(content: object, *, binary: bool) -> StoreError | None:
+    if isinstance(content, str) or (binary and isinstance(content, bytes)):
+        return None
+    expected = "text or bytes" if binary else "text"
+    return StoreError(f"The store holds {expected}, not {type(content).__name__}.")
+
+
+def single(outcomes: list[str | StoreError]) -> str:
+    """
+    Return the reference of a batch of one, or raise its error.
+
+    :param outcomes: The batch's outcomes.
+    :returns: The reference.
+    :raises StoreError: If the entry was not stored.
+    """
+    if isinstance(outcomes[0], StoreError):
+        raise outcomes[0]
+    return outcomes[0]

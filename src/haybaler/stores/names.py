@@ -1,0 +1,83 @@
+"""
+How any key or scope becomes a short portable name, injectively.
+
+A name is safe as a file name on every platform, as a part of an object key and as a part of a Redis key: lower-case
+letters, digits, `-`, `_`, `.` and, only in names that were derived by hashing, one `~`. Lower case, because some file
+systems fold case; at most `MAX_NAME` characters, because some allow no more than 143 bytes and backends add a few.
+"""
+
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+
+from haybaler.errors import ConfigurationError
+
+MAX_NAME = 80
+SCOPE_MARK = "@"
+
+_DIGEST_CHARS = 32  # 128 bits: two different keys never meet by chance
+_STEM_CHARS = 36
+_PLAIN = re.compile(r"[a-z0-9_][a-z0-9_.-]*\Z")
+_HASHED = re.compile(r"[a-z0-9_.-]*~[0-9a-f]{32}(\.[a-z0-9]{1,10})?\Z")
+_SUFFIX = re.compile(r"\.[a-z0-9]{1,10}\Z")
+_UNSAFE = re.compile(r"[^a-z0-9_-]+")
+# Names that Windows gives to devices, with any extension.
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|\Z)")
+
+
+def encode_name(key: str) -> str:
+    """
+    Return the name of `key`: the key itself where that is portable, else a readable stem and a digest.
+
+    :param key: Any string.
+    :returns: A name that `is_name` accepts, different for every different key.
+    """
+    if _is_plain(key):
+        return key
+    folded = key.lower()
+    suffix = match.group() if (match := _SUFFIX.search(folded)) else ""
+    stem = _UNSAFE.sub("-", folded[: len(folded) - len(suffix)][: 2 * _STEM_CHARS]).strip("-")[:_STEM_CHARS]
+    digest = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+    return f"{stem}~{digest}{suffix}"
+
+
+def is_name(text: str) -> bool:
+    """
+    Whether `text` has the form of a name that `encode_name` gives.
+
+    :param text: What stands where a reference should have a name.
+    :returns: False for anything that could leave its folder or stand for something else.
+    """
+    return _is_plain(text) or (len(text) <= MAX_NAME and _HASHED.match(text) is not None)
+
+
+def encode_scope(scope: str) -> tuple[str, ...]:
+    """
+    Return the folder names of a scope. They begin with `SCOPE_MARK`, which no entry's name has.
+
+    :param scope: Any string; `/` separates the parts.
+    :returns: One name for each part, outermost first.
+    """
+    return tuple(SCOPE_MARK + encode_name(part) for part in scope.split("/"))
+
+
+def checked_scope(names: Sequence[str]) -> tuple[str, ...]:
+    """
+    Return the folder names of a scope that comes from a serialized form.
+
+    :param names: What `encode_scope` gave once.
+    :returns: The names.
+    :raises ConfigurationError: If one of them has another form, so that it could leave its folder.
+    """
+    if not all(name.startswith(SCOPE_MARK) and is_name(name.removeprefix(SCOPE_MARK)) for name in names):
+        raise ConfigurationError("The serialized scope is not one that haybaler wrote.")
+    return tuple(names)
+
+
+def _is_plain(text: str) -> bool:
+    return (
+        len(text) <= MAX_NAME
+        and _PLAIN.match(text) is not None
+        and not text.endswith(".")
+        and _DEVICE.match(text) is None
+    )
