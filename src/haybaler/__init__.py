@@ -1,0 +1,56 @@
+"""Keeps a Haystack Agent inside its model's context window, asynchronously."""
+
+from haybaler.compactors.offload import ToolResultOffloadCompactor
+from haybaler.compactors.protocol import Compactor
+from haybaler.compactors.pruning import ToolResultPruningCompactor
+from haybaler.compactors.sliding_window import SlidingWindowCompactor
+from haybaler.counters.approximate import ApproximateTokenCounter
+from haybaler.counters.protocol import TokenCounter
+from haybaler.counters.tiktoken import TiktokenCounter
+from haybaler.errors import (
+    CorruptEntryError,
+    HaybalerError,
+    InvalidReferenceError,
+    ReferenceNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+)
+from haybaler.hooks.compaction import CompactionHook
+from haybaler.hooks.context import RESULT_STORE_CONTEXT_KEY
+from haybaler.hooks.offload import ToolResultOffloadHook
+from haybaler.policies import AlwaysOffload, NeverOffload, OffloadOverChars, OffloadOverTokens, OffloadPolicy
+from haybaler.stores.base import BaseToolResultStore
+from haybaler.stores.memory import InMemoryToolResultStore
+from haybaler.stores.protocol import StoreEntry, ToolResultStore
+from haybaler.stores.registry import store_from_url
+from haybaler.tools import ToolResultToolset
+
+__all__ = [
+    "RESULT_STORE_CONTEXT_KEY",
+    "AlwaysOffload",
+    "ApproximateTokenCounter",
+    "BaseToolResultStore",
+    "CompactionHook",
+    "Compactor",
+    "CorruptEntryError",
+    "HaybalerError",
+    "InMemoryToolResultStore",
+    "InvalidReferenceError",
+    "NeverOffload",
+    "OffloadOverChars",
+    "OffloadOverTokens",
+    "OffloadPolicy",
+    "ReferenceNotFoundError",
+    "SlidingWindowCompactor",
+    "StoreEntry",
+    "StoreError",
+    "StoreUnavailableError",
+    "TiktokenCounter",
+    "TokenCounter",
+    "ToolResultOffloadCompactor",
+    "ToolResultOffloadHook",
+    "ToolResultPruningCompactor",
+    "ToolResultStore",
+    "ToolResultToolset",
+    "store_from_url",
+]

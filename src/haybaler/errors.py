@@ -19,12 +19,24 @@ class NotSerializableError(HaybalerError, TypeError):
     """An object that takes part in serialization has no usable `to_dict`."""
 
 
+class AsyncOnlyError(HaybalerError, NotImplementedError):
+    """A synchronous call reached an object that only has asynchronous methods."""
+
+
+class ToolArgumentError(HaybalerError, ValueError):
+    """A model called a tool with arguments that cannot be used; the text tells the model what to do instead."""
+
+
 class StoreError(HaybalerError, RuntimeError):
     """A store could not do what it was asked; the root of every error of a store."""
 
 
 class StoreUnavailableError(StoreError, ConnectionError):
     """The store cannot be reached or cannot take anything at the moment; trying again later may help."""
+
+
+class StoreTimeoutError(StoreUnavailableError, TimeoutError):
+    """The store did not answer in time. Whether it has done what it was asked is not known."""
 
 
 class StoreFullError(StoreUnavailableError):
@@ -43,14 +55,14 @@ class CorruptEntryError(StoreError, ValueError):
     """Something is stored under the reference, but it is not what was written."""
 
 
-class AsyncOnlyStoreError(StoreError, NotImplementedError):
+class AsyncOnlyStoreError(StoreError, AsyncOnlyError):
     """A synchronous call reached a store that only has asynchronous methods."""
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM})
 
 
-def store_error(error: BaseException, *, action: str) -> StoreError:
+def store_error(error: BaseException, *, action: str, missing_means_absent: bool = True) -> StoreError:
     """
     Map any error of a backend to the tree. The caller raises the result `from error`.
 
@@ -58,13 +70,15 @@ def store_error(error: BaseException, *, action: str) -> StoreError:
 
     :param error: What the backend raised.
     :param action: What was being done, as a phrase that completes "Could not ...", for example "write an entry".
+    :param missing_means_absent: Whether a `FileNotFoundError` means that there is no such entry. False for writes,
+        where it means that the place for entries is gone.
     :returns: `error` itself when it already is a `StoreError`, otherwise the member of the tree that fits.
     """
     if isinstance(error, StoreError):
         return error
     reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
     text = f"Could not {action}: {reason}."
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) and missing_means_absent:
         return ReferenceNotFoundError(text)
     if isinstance(error, OSError) and error.errno in _FULL:
         return StoreFullError(text)

@@ -53,7 +53,8 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     Await `function(item)` for every item, at most `limit` at a time.
 
     A fixed number of tasks take the items in turn, so a thousand items never mean a thousand tasks. The first error
-    cancels the rest; functions that must not spoil their neighbours return errors instead of raising them.
+    cancels the rest and is raised as it is, not in a group; functions that must not spoil their neighbours return
+    errors instead of raising them.
 
     :param function: Awaited once for each item.
     :param items: The items.
@@ -62,21 +63,29 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     """
     numbered = list(enumerate(items))
     results: dict[int, R] = {}
+    errors: list[Exception] = []
     remaining = iter(numbered)
 
     async def drain() -> None:
         for index, item in remaining:
-            results[index] = await function(item)
+            try:
+                results[index] = await function(item)
+            except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+                errors.append(error)
+                group.cancel_scope.cancel()
+                return
 
     async with anyio.create_task_group() as group:
         for _ in range(min(limit, len(numbered))):
             group.start_soon(drain)
+    if errors:
+        raise errors[0]
     return [results[index] for index, _ in numbered]
 
 
 class PerLoop(Generic[T]):
     """
-    One object for each event loop, made when a loop first asks for it and forgotten with the loop.
+    One object for each event loop, made when a loop first asks for it and forgotten once the loop is closed.
 
     :param factory: Makes the object; called inside the loop that asks.
     """
@@ -95,8 +104,14 @@ class PerLoop(Generic[T]):
         loop = asyncio.get_running_loop()
         with self._lock:
             if loop not in self._objects:
+                self._forget_closed_loops()
                 self._objects[loop] = self._factory()
             return self._objects[loop]
+
+    def _forget_closed_loops(self) -> None:
+        # Clients refer to their loop, and a weak key lives as long as its own value refers to it.
+        for loop in [loop for loop in self._objects if loop.is_closed()]:
+            del self._objects[loop]
 
     def pop(self) -> T | None:
         """

@@ -1,0 +1,1 @@
+"""Rewriting a conversation into a smaller one."""

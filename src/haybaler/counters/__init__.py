@@ -1,0 +1,1 @@
+"""Measuring conversations in tokens."""

@@ -57,7 +57,7 @@ class BaseToolResultStore(StoreDriver):
         """As `ToolResultStore.reference`: pure, known before anything is written."""
         return self._prefix + encode_name(key)
 
-    def _path(self, reference: str) -> str:
+    def _path(self, reference: object) -> str:
         """
         Return the path behind what a caller, perhaps a language model, gave as a reference.
 
@@ -76,14 +76,12 @@ class BaseToolResultStore(StoreDriver):
     def scoped(self, scope: str) -> Self:
         """As `ToolResultStore.scoped`: a store of its own inside this one, sharing its clients."""
         inner = copy.copy(self)
-        inner._scope = (*self._scope, *encode_scope(scope))
-        inner._check_prefix()
+        inner._scope = (*self._scope, *encode_scope(scope))  # noqa: SLF001 - its own kind
+        inner._check_prefix()  # noqa: SLF001 - its own kind
         return inner
 
     def _batch(self, entries: Sequence[StoreEntry]) -> WriteBatch:
-        return WriteBatch(
-            entries, reference_of=self.reference, path_of=self._path, binary=self.supports_binary_content
-        )
+        return WriteBatch(entries, reference_of=self.reference, path_of=self._path, binary=self.supports_binary_content)
 
     def write(self, *, key: str, content: str | bytes) -> str:
         """As `ToolResultStore.write`."""
@@ -195,6 +193,17 @@ class BaseToolResultStore(StoreDriver):
         """Return the store itself: Haystack's Pipeline deep-copies inputs, and the caller's store must get the data."""
         return self
 
+    @classmethod
+    def from_url(cls, url: str) -> Self:  # noqa: ARG003 - for classes that can
+        """
+        Build a store from a URL. Override it, with `haybaler.stores.url.parse_store_url`, to allow that.
+
+        :param url: The URL; its scheme is the name of the class's entry point in the group `haybaler.stores`.
+        :returns: The store.
+        :raises ConfigurationError: If the URL is not one for this class. Credentials are never part of the text.
+        """
+        raise ConfigurationError(f"A {cls.__name__} cannot be made from a URL; call its constructor.")
+
     def _settings(self) -> dict[str, Any]:
         """Return the constructor's arguments, for serialization. Override it when there are any."""
         return {}
@@ -208,8 +217,8 @@ class BaseToolResultStore(StoreDriver):
         """As `ToolResultStore.from_dict`; the scope is restored."""
         scope = data.get("scope", [])
         store = default_from_dict(cls, {key: value for key, value in data.items() if key != "scope"})
-        store._scope = checked_scope(scope)
-        store._check_prefix()
+        store._scope = checked_scope(scope)  # noqa: SLF001 - its own kind
+        store._check_prefix()  # noqa: SLF001 - its own kind
         return store
 
 

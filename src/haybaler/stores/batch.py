@@ -32,12 +32,16 @@ class WriteBatch:
         self._paths: list[str | None] = []
         self._contents: dict[str, Content] = {}
         for entry in entries:
-            refusal = _refusal(entry.content, binary=binary)
+            refusal = _refusal(entry, binary=binary)
+            if refusal is not None:
+                self._outcomes.append(refusal)
+                self._paths.append(None)
+                continue
             reference = reference_of(entry.key)
-            self._outcomes.append(refusal or reference)
-            self._paths.append(None if refusal else path_of(reference))
-            if not refusal:
-                self._contents[path_of(reference)] = entry.content
+            path = path_of(reference)
+            self._outcomes.append(reference)
+            self._paths.append(path)
+            self._contents[path] = _exact(entry.content)
 
     @property
     def items(self) -> list[tuple[str, Content]]:
@@ -67,11 +71,22 @@ class WriteBatch:
         return self.outcomes([write_failure(error)] * len(self._contents))
 
 
-def _refusal(content: object, *, binary: bool) -> StoreError | None:
+def _refusal(entry: StoreEntry, *, binary: bool) -> StoreError | None:
+    key: object = entry.key
+    content: object = entry.content
+    if not isinstance(key, str):
+        return StoreError(f"A key is a string, not {type(key).__name__}.")
     if isinstance(content, str) or (binary and isinstance(content, bytes)):
         return None
     expected = "text or bytes" if binary else "text"
     return StoreError(f"The store holds {expected}, not {type(content).__name__}.")
+
+
+def _exact(content: Content) -> Content:
+    # An instance of a subclass may be mutable, or present itself as something else (an enumeration's member).
+    if isinstance(content, str):
+        return content if type(content) is str else str.__str__(content)
+    return content if type(content) is bytes else bytes(memoryview(content))
 
 
 def single(outcomes: list[str | StoreError]) -> str:

@@ -27,21 +27,21 @@ class StoreDriver:
 
     max_concurrency: ClassVar[int] = 16  # single calls in flight for one batch, where the author wrote no batch
 
-    def _put(self, path: str, content: Content) -> None:
+    def _put(self, path: str, content: Content) -> None:  # noqa: ARG002 - for the author
         """Store `content` at `path`, whole or not at all."""
         raise AsyncOnlyStoreError(f"{type(self).__name__} has no synchronous writes; use the `_async` methods.")
 
     async def _put_async(self, path: str, content: Content) -> None:
         await run_in_worker(self._put, path, content)
 
-    def _get(self, path: str) -> Content:
+    def _get(self, path: str) -> Content:  # noqa: ARG002 - for the author
         """Return what is stored at `path`, or raise `ReferenceNotFoundError` or `CorruptEntryError`."""
         raise AsyncOnlyStoreError(f"{type(self).__name__} has no synchronous reads; use the `_async` methods.")
 
     async def _get_async(self, path: str) -> Content:
         return await run_in_worker(self._get, path)
 
-    def _remove(self, path: str) -> None:
+    def _remove(self, path: str) -> None:  # noqa: ARG002 - for the author
         """Remove what is stored at `path`; nothing there is no error."""
         raise AsyncOnlyStoreError(f"{type(self).__name__} has no synchronous deletes; use the `_async` methods.")
 
@@ -96,7 +96,7 @@ def write_failure(error: Exception) -> StoreError:
     :param error: What the write raised.
     :returns: A member of the tree whose `__cause__` is `error`, unless it is `error`.
     """
-    outcome = store_error(error, action="write an entry")
+    outcome = store_error(error, action="write an entry", missing_means_absent=False)
     if outcome is not error:
         outcome.__cause__ = error
     return outcome

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from secrets import token_hex
-from typing import Any
+from typing import Self
 
-from haybaler.errors import ReferenceNotFoundError, StoreError
+from haybaler.errors import ConfigurationError, ReferenceNotFoundError, StoreError
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, page_of
 from haybaler.stores.protocol import StorePage
+from haybaler.stores.url import parse_store_url
 
 
 class InMemoryToolResultStore(BaseToolResultStore):
@@ -20,6 +21,20 @@ class InMemoryToolResultStore(BaseToolResultStore):
     def __init__(self) -> None:
         super().__init__(location=f"memory:{token_hex(4)}/")
         self._entries: dict[str, Content] = {}
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """
+        Build an empty store.
+
+        :param url: `memory://`.
+        :returns: The store.
+        :raises ConfigurationError: If anything follows.
+        """
+        parts = parse_store_url(url, schemes=("memory",))
+        if parts.authority or parts.path:
+            raise ConfigurationError("Nothing may follow in `memory://`.")
+        return cls()
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -9,6 +9,7 @@ systems fold case; at most `MAX_NAME` characters, because some allow no more tha
 import re
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Any
 
 from haybaler.errors import ConfigurationError
 
@@ -18,7 +19,7 @@ SCOPE_MARK = "@"
 _DIGEST_CHARS = 32  # 128 bits: two different keys never meet by chance
 _STEM_CHARS = 36
 _PLAIN = re.compile(r"[a-z0-9_][a-z0-9_.-]*\Z")
-_HASHED = re.compile(r"[a-z0-9_.-]*~[0-9a-f]{32}(\.[a-z0-9]{1,10})?\Z")
+_HASHED = re.compile(r"[a-z0-9_-]{0,36}~[0-9a-f]{32}(\.[a-z0-9]{1,10})?\Z")
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}\Z")
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
 # Names that Windows gives to devices, with any extension.
@@ -36,9 +37,20 @@ def encode_name(key: str) -> str:
         return key
     folded = key.lower()
     suffix = match.group() if (match := _SUFFIX.search(folded)) else ""
-    stem = _UNSAFE.sub("-", folded[: len(folded) - len(suffix)][: 2 * _STEM_CHARS]).strip("-")[:_STEM_CHARS]
+    stem = slug(folded[: len(folded) - len(suffix)], _STEM_CHARS)
     digest = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
     return f"{stem}~{digest}{suffix}"
+
+
+def slug(text: str, length: int) -> str:
+    """
+    Return a readable remainder of any text. Different texts may have the same one.
+
+    :param text: Any string.
+    :param length: The most characters to keep.
+    :returns: Lower-case letters, digits, `_` and single `-`.
+    """
+    return _UNSAFE.sub("-", text[: 2 * length].lower()).strip("-")[:length]
 
 
 def is_name(text: str) -> bool:
@@ -48,7 +60,7 @@ def is_name(text: str) -> bool:
     :param text: What stands where a reference should have a name.
     :returns: False for anything that could leave its folder or stand for something else.
     """
-    return _is_plain(text) or (len(text) <= MAX_NAME and _HASHED.match(text) is not None)
+    return _is_plain(text) or _HASHED.match(text) is not None
 
 
 def encode_scope(scope: str) -> tuple[str, ...]:
@@ -61,7 +73,7 @@ def encode_scope(scope: str) -> tuple[str, ...]:
     return tuple(SCOPE_MARK + encode_name(part) for part in scope.split("/"))
 
 
-def checked_scope(names: Sequence[str]) -> tuple[str, ...]:
+def checked_scope(names: Any) -> tuple[str, ...]:
     """
     Return the folder names of a scope that comes from a serialized form.
 
@@ -69,9 +81,13 @@ def checked_scope(names: Sequence[str]) -> tuple[str, ...]:
     :returns: The names.
     :raises ConfigurationError: If one of them has another form, so that it could leave its folder.
     """
-    if not all(name.startswith(SCOPE_MARK) and is_name(name.removeprefix(SCOPE_MARK)) for name in names):
+    if not isinstance(names, Sequence) or not all(_is_scope_name(name) for name in names):
         raise ConfigurationError("The serialized scope is not one that haybaler wrote.")
     return tuple(names)
+
+
+def _is_scope_name(name: object) -> bool:
+    return isinstance(name, str) and name.startswith(SCOPE_MARK) and is_name(name.removeprefix(SCOPE_MARK))
 
 
 def _is_plain(text: str) -> bool:

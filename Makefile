@@ -1,0 +1,78 @@
+# Python 3.11 or newer, pip, make and git are all it takes: everything else is installed into .venv, which is renewed
+# when a pyproject.toml changes. ARGS is passed on, for example `make test ARGS="-k offload -x"`.
+
+PYTHON ?= python3
+ARGS ?=
+
+BACKENDS := $(wildcard backends/*/pyproject.toml)
+PROJECTS := pyproject.toml $(BACKENDS)
+# The backends are installed from the tree too, so that the core's extras find them here and not in an index.
+TREE := -e '.[all]' $(patsubst %/pyproject.toml,-e ./%,$(BACKENDS))
+INSTALL := -m pip install --quiet --disable-pip-version-check
+# Newer than the pip that Python brings, for `--group`.
+NEW_PIP := $(INSTALL) --upgrade 'pip>=25.1'
+
+# Nothing here reports to anybody, and nothing but an installation uses the network.
+export HAYSTACK_TELEMETRY_ENABLED := false
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-floor lint types bench wheels wheel-check clean
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.demo ## Run an agent whose context compacts itself: no key, no network
+	@echo "Running examples/demo.py"
+	@.venv/bin/python examples/demo.py $(ARGS)
+
+test: .venv/.develop ## Run the whole test suite
+	@echo "Running the tests"
+	@.venv/bin/python -m pytest $(ARGS)
+
+test-floor: .venv-floor/.test ## Run the tests with the lowest supported version of each dependency
+	@echo "Running the tests with the versions in tests/floors.txt"
+	@.venv-floor/bin/python -m pytest $(ARGS)
+
+lint: .venv/.develop ## Check style and formatting
+	@.venv/bin/python -m ruff check .
+	@.venv/bin/python -m ruff format --check .
+
+types: .venv/.develop ## Check the types of core, backends and tests, strictly
+	@.venv/bin/python -m mypy
+
+bench: .venv/.develop ## Measure, beside Haystack's own classes and the raw operations
+	@.venv/bin/python -m benchmarks $(ARGS)
+
+wheels: .venv/.develop ## Build wheels and source distributions into dist/
+	@rm -rf dist
+	@for project in . $(patsubst %/pyproject.toml,%,$(BACKENDS)); do \
+		echo "Building $$project"; .venv/bin/python -m build --outdir dist "$$project" >/dev/null || exit 1; \
+	done
+	@ls dist
+
+wheel-check: wheels ## Install the wheels into an empty environment and run the conformance kit there
+	@PYTHON='$(PYTHON)' bash scripts/wheel_check.sh
+
+clean: ## Remove environments, caches and what was built
+	rm -rf .venv .venv-floor .vocabulary .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.demo: $(PROJECTS)
+	@echo "Installing haybaler and what the demo needs into .venv"
+	@$(PYTHON) -m venv .venv
+	@.venv/bin/python $(NEW_PIP)
+	@.venv/bin/python $(INSTALL) $(TREE) --group demo
+	@touch $@
+
+.venv/.develop: .venv/.demo
+	@echo "Installing what tests and checks need into .venv"
+	@.venv/bin/python $(INSTALL) $(TREE) --group test --group lint --group build
+	@touch $@
+
+.venv-floor/.test: $(PROJECTS) tests/floors.txt
+	@echo "Installing the lowest supported versions into .venv-floor"
+	@$(PYTHON) -m venv --clear .venv-floor
+	@.venv-floor/bin/python $(NEW_PIP)
+	@.venv-floor/bin/python $(INSTALL) $(TREE) --group test --constraint tests/floors.txt
+	@touch $@

@@ -1,0 +1,226 @@
+"""
+Entries in one folder: each a plain file, with a seal beside it.
+
+A write makes a temporary file, gives it its seal, and renames it to its final name. So an entry never appears without
+its seal, writers need no lock, and a reader either finds both or knows that something is wrong.
+"""
+
+import os
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from io import BufferedReader
+from itertools import count
+from secrets import token_hex
+from types import TracebackType
+from typing import Self
+
+from haybaler.errors import StoreUnavailableError
+from haybaler.stores.driver import Content
+from haybaler_filesystem.folders import Folder
+from haybaler_filesystem.sealing import SealFolder
+from haybaler_filesystem.seals import Seal, corrupt, decoded, encoded
+
+SEALS = ".seals"
+TEMPORARY = ".haybaler-tmp-"  # what the name of an unfinished file begins with
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """
+    How files are written.
+
+    :param mode: Their permissions.
+    :param fsync: Whether to wait until they would survive a loss of power.
+    """
+
+    mode: int
+    fsync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEntry:
+    """
+    An entry that is being read.
+
+    :param file: Its open file.
+    :param seal: What the entry is.
+    :param data: The bytes of the file, compared with the seal; empty where they were not read.
+    """
+
+    file: BufferedReader
+    seal: Seal
+    data: bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `data` is all there is."""
+        return len(self.data) == self.seal.size
+
+    def content(self) -> Content:
+        """Return the content of `data`."""
+        return decoded(self.data, self.seal.kind)
+
+
+class EntryFolder:
+    """
+    The entries of one scope, for the length of a `with` block.
+
+    :param root: The absolute path of the store's root.
+    :param scope: The folders from there on, outermost first.
+    :param writing: How files are written.
+    :param create: Whether to make folders that are missing; needed for writing.
+    """
+
+    def __init__(self, root: str, scope: tuple[str, ...], writing: Writing, *, create: bool = False) -> None:
+        self._writing = writing
+        token = token_hex(8)
+        self._temporaries = (f"{TEMPORARY}{token}-{number}" for number in count())
+        with ExitStack() as opened:
+            self._folder = opened.enter_context(Folder.root(root, create=create))
+            for name in scope:
+                self._folder = opened.enter_context(self._folder.child(name, create=create))
+            self._seals: SealFolder | None = None
+            with suppress(FileNotFoundError):
+                self._seals = SealFolder(opened.enter_context(self._folder.child(SEALS, create=create)))
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    @property
+    def _sealed(self) -> SealFolder:
+        if self._seals is None:
+            raise corrupt()
+        return self._seals
+
+    def write(self, name: str, content: Content, *, stopped: Callable[[], bool]) -> bool:
+        """
+        Write an entry, whole or not at all.
+
+        :param name: Its name.
+        :param content: Its content.
+        :param stopped: Asked before the entry appears; true means that it must not appear any more.
+        :returns: Whether it replaced another.
+        :raises OSError: If it could not be written.
+        :raises StoreError: If it was stopped, or if something that is not a file has its name.
+        """
+        _go_on(stopped)
+        data = encoded(content)
+        temporary = next(self._temporaries)
+        seal_name: str | None = None
+        try:
+            inode = self._fill(temporary, data)
+            seal_name = self._sealed.add(self._folder, temporary, Seal.of(name, content, data, inode))
+            _go_on(stopped)
+            replaced = self._folder.has(name)
+            self._folder.replace(temporary, name)
+        except BaseException:
+            with suppress(OSError):
+                # Where the temporary file is gone, the entry has appeared and needs its seal.
+                if self._folder.remove(temporary) and seal_name:
+                    self._sealed.remove(seal_name)
+            raise
+        return replaced
+
+    def _fill(self, name: str, data: bytes) -> int:
+        descriptor, inode = self._folder.create(name, self._writing.mode)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            if self._writing.fsync:
+                os.fsync(descriptor)
+            return inode
+        finally:
+            os.close(descriptor)
+
+    def finish(self, replaced: Collection[str]) -> None:
+        """
+        Do once what several writes need.
+
+        :param replaced: The names whose entries were replaced.
+        :raises OSError: If it is not certain that the entries would survive a loss of power.
+        """
+        if self._writing.fsync:
+            self._sealed.synchronize()
+            self._folder.synchronize()
+        if replaced:
+            with suppress(OSError):  # what stays takes room, and goes with the next write or removal of the entry
+                self._sealed.clear(replaced, unlinked=False)
+
+    def read(self, name: str) -> Content:
+        """
+        Return an entry.
+
+        :param name: Its name.
+        :returns: What was written.
+        :raises FileNotFoundError: If there is none.
+        :raises CorruptEntryError: If it is not what was written.
+        """
+        entry = self.open(name)
+        entry.file.close()
+        return entry.content()
+
+    def open(self, name: str, *, whole: int | None = None) -> OpenEntry:
+        """
+        Open an entry.
+
+        :param name: Its name.
+        :param whole: Up to how many bytes a file is read at once and compared with its seal; None for any number.
+        :returns: The open entry; the caller closes its file.
+        :raises FileNotFoundError: If there is none.
+        :raises CorruptEntryError: If it is not what was written.
+        """
+        while True:
+            file = self._folder.open_to_read(name)
+            try:
+                entry = self._opened_entry(name, file, whole)
+            except BaseException:
+                file.close()
+                raise
+            if entry is not None:
+                return entry
+            file.close()
+
+    def _opened_entry(self, name: str, file: BufferedReader, whole: int | None) -> OpenEntry | None:
+        status = os.fstat(file.fileno())
+        data = file.read() if whole is None or status.st_size <= whole else None
+        if data is not None and (seal := self._sealed.exact(name, data, status.st_ino)):
+            return OpenEntry(file, seal, data)
+        seals = self._sealed.similar(name, status.st_size, data)
+        for seal in seals:
+            if seal.inode == status.st_ino:
+                return OpenEntry(file, seal, data or b"")
+        if not os.path.samestat(self._folder.status(name), status):
+            return None  # replaced since it was opened, and its seal cleared away
+        if not seals:
+            raise corrupt()
+        # The tree was copied, or the file system has no hard links: the latest write tells text from bytes.
+        return OpenEntry(file, seals[0], data or b"")
+
+    def remove(self, names: Collection[str], *, stopped: Callable[[], bool]) -> None:
+        """
+        Remove entries and their seals.
+
+        :param names: The names of the entries; one that is not there counts as removed.
+        :param stopped: Asked before each removal; true means that nothing more must be removed.
+        :raises OSError: If one could not be removed.
+        """
+        try:
+            for name in names:
+                _go_on(stopped)
+                self._folder.remove(name)
+        finally:
+            if self._seals is not None:
+                self._seals.clear(names, unlinked=True)
+
+
+def _go_on(stopped: Callable[[], bool]) -> None:
+    if stopped():
+        raise StoreUnavailableError("The operation was cancelled.")

@@ -1,0 +1,108 @@
+"""The folder of the seals: made, found and cleared away."""
+
+import errno
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import replace
+from zlib import crc32
+
+from haybaler.stores.driver import Content
+from haybaler_filesystem.folders import Folder
+from haybaler_filesystem.seals import UNLINKED, Seal
+
+# How a file system says that it has no hard links.
+_NO_LINKS = frozenset({
+    errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL,
+})  # fmt: skip
+
+
+class SealFolder:
+    """
+    The seals of the entries of one folder.
+
+    A seal is a second name of the entry's own file, because that is the cheapest thing to make; only its name counts.
+    Thus a seal's file has two names while the entry stands or is about to appear, and one name from then on.
+
+    :param folder: Where they are.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def add(self, entries: Folder, temporary: str, seal: Seal) -> str:
+        """
+        Make a seal.
+
+        :param entries: The folder of the entries.
+        :param temporary: The complete file in it.
+        :param seal: What to say about it.
+        :returns: The name of the seal.
+        """
+        try:
+            entries.link(temporary, self._folder, seal.file_name)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            seal = replace(seal, inode=UNLINKED)
+            with suppress(FileExistsError):
+                os.close(self._folder.create(seal.file_name, 0o600)[0])
+        return seal.file_name
+
+    def remove(self, name: str) -> None:
+        """Remove the seal of a file that never became an entry."""
+        self._folder.remove(name)
+
+    def exact(self, name: str, data: bytes, inode: int) -> Seal | None:
+        """
+        Return the seal that this very file was written with.
+
+        :param name: The name of the entry.
+        :param data: The bytes of its file.
+        :param inode: Its inode number.
+        :returns: The seal, or None if there is none.
+        """
+        contents: list[Content] = [data]
+        with suppress(UnicodeDecodeError):
+            contents.insert(0, data.decode("utf-8", "surrogatepass"))
+        possible = (Seal.of(name, content, data, inode) for content in contents)
+        return next((seal for seal in possible if self._folder.has(seal.file_name)), None)
+
+    def similar(self, name: str, size: int, data: bytes | None) -> list[Seal]:
+        """
+        Return the seals that fit a file by what is known about it, found by listing the folder.
+
+        :param name: The name of the entry.
+        :param size: The size of its file in bytes.
+        :param data: The bytes of its file; None if they are not known.
+        :returns: The seals, the latest first.
+        """
+        checksum = None if data is None else crc32(data)
+        seals = [seal for seal in self._of({name}) if seal.size == size and checksum in {None, seal.checksum}]
+        return sorted(seals, key=self._written, reverse=True) if len(seals) > 1 else seals
+
+    def clear(self, names: Collection[str], *, unlinked: bool) -> None:
+        """
+        Remove the seals of entries that were removed or replaced; those of entries that stand or will appear stay.
+
+        :param names: The names of the entries.
+        :param unlinked: Whether to remove also the seals that are not links, from which that cannot be told.
+        """
+        for seal in self._of(names):
+            with suppress(FileNotFoundError):
+                if unlinked if seal.inode == UNLINKED else self._folder.status(seal.file_name).st_nlink == 1:
+                    self._folder.remove(seal.file_name)
+
+    def synchronize(self) -> None:
+        """Wait until the seals would survive a loss of power."""
+        self._folder.synchronize()
+
+    def _of(self, names: Collection[str]) -> list[Seal]:
+        parsed = map(Seal.parse, self._folder.names())
+        return [seal for seal in parsed if seal is not None and seal.name in names]
+
+    def _written(self, seal: Seal) -> int:
+        try:
+            return self._folder.status(seal.file_name).st_mtime_ns
+        except FileNotFoundError:
+            return 0

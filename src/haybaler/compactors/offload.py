@@ -1,0 +1,160 @@
+"""A compactor that moves older results into a store."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from haystack.core.serialization import default_from_dict, default_to_dict
+from haystack.dataclasses import ChatMessage
+
+from haybaler.compactors.protocol import SteppedCompactor
+from haybaler.compactors.pruning import check_limits
+from haybaler.counters.run import RunTokenCounter
+from haybaler.effects import Steps
+from haybaler.hooks.context import RESULT_STORE_CONTEXT_KEY
+from haybaler.interop import optional_method
+from haybaler.offloading import carry_out, slot_for
+from haybaler.planning import OffloadPlan, Slot, unprotected_results
+from haybaler.references import COMPACTION_META, compaction_mark, is_offloaded, is_read_back
+from haybaler.serialization import deserialize_parts, serialized
+from haybaler.stores.writing import predictor
+
+STRATEGY = "tool_result_offloading"
+
+
+class ToolResultOffloadCompactor(SteppedCompactor):
+    """
+    Moves older, large tool results into a store, oldest first, until the target is reached, and leaves pointers.
+
+    Everything is decided before the first write: a result whose pointer would not save tokens is never written. The
+    chosen results are written in one concurrent batch, and only when that is confirmed are they replaced. A result that
+    could not be written stays whole, a warning is logged, and the next candidates take its place.
+
+    :param store: Where results go, unless the run brings its own in `hook_context[RESULT_STORE_CONTEXT_KEY]`. Images
+        and files only go to a store with `supports_binary_content`.
+    :param min_keep_steps: How many of the newest tool-calling steps keep their results whole, whatever the target.
+    :param min_tokens: Only results of more than this many tokens are moved.
+    :param preview_chars: How many characters of each text the pointer shows; 0 for none.
+    :param offload_errors: Whether results that report an error may be moved as well.
+    :param write_timeout: Seconds that an asynchronous run waits for one batch of writes; None for no limit. What is
+        not confirmed by then stays in the conversation.
+    :raises ConfigurationError: If `min_keep_steps` is less than 1, or another number is negative.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        min_keep_steps: int = 1,
+        min_tokens: int = 200,
+        preview_chars: int = 200,
+        offload_errors: bool = False,
+        write_timeout: float | None = None,
+    ) -> None:
+        check_limits(min_keep_steps=min_keep_steps, min_tokens=min_tokens, preview_chars=preview_chars)
+        self.store = store
+        self.min_keep_steps = min_keep_steps
+        self.min_tokens = min_tokens
+        self.preview_chars = preview_chars
+        self.offload_errors = offload_errors
+        self.write_timeout = write_timeout
+
+    def for_run(self, hook_context: Mapping[str, Any]) -> Self:
+        """
+        Return a compactor that writes to the run's own store.
+
+        :param hook_context: The run's context.
+        :returns: A copy bound to the store under `RESULT_STORE_CONTEXT_KEY`, or the compactor itself if there is none.
+        """
+        store = hook_context.get(RESULT_STORE_CONTEXT_KEY)
+        if store is None:
+            return self
+        bound = copy.copy(self)
+        bound.store = store
+        return bound
+
+    def _rewrite(
+        self, messages: list[ChatMessage], sizes: list[int], target_tokens: int, counter: RunTokenCounter
+    ) -> Steps[list[ChatMessage] | None]:
+        plan = OffloadPlan(
+            messages,
+            self._slots(messages, sizes),
+            surplus=sum(sizes) - target_tokens,
+            size=counter.size,
+            predict=predictor(self.store),
+        )
+        return (yield from carry_out(plan, self.store, timeout=self.write_timeout))
+
+    def _slots(self, messages: list[ChatMessage], sizes: list[int]) -> Iterator[Slot]:
+        for index in unprotected_results(messages, self.min_keep_steps):
+            slot = (
+                self._slot(messages[index], index, sizes[index])
+                if self._may_move(messages[index], sizes[index])
+                else None
+            )
+            if slot is not None:
+                yield slot
+
+    def _may_move(self, message: ChatMessage, tokens: int) -> bool:
+        return (
+            tokens > self.min_tokens
+            and compaction_mark(message) is None
+            and not is_offloaded(message)
+            and not is_read_back(message)
+        )
+
+    def _slot(self, message: ChatMessage, index: int, tokens: int) -> Slot | None:
+        return slot_for(
+            message,
+            index,
+            tokens,
+            results=[n for n, r in enumerate(message.tool_call_results) if self.offload_errors or not r.error],
+            store=self.store,
+            label="compacted",
+            preview_chars=self.preview_chars,
+            meta={COMPACTION_META: {"strategy": STRATEGY, "original_tokens": tokens}},
+        )
+
+    def warm_up(self) -> None:
+        """Warm up the store."""
+        optional_method(self.store, "warm_up").run()
+
+    async def warm_up_async(self) -> None:
+        """Warm up the store for the running event loop."""
+        await optional_method(self.store, "warm_up").run_async()
+
+    def close(self) -> None:
+        """Close the store."""
+        optional_method(self.store, "close").run()
+
+    async def close_async(self) -> None:
+        """Close the store for the running event loop."""
+        await optional_method(self.store, "close").run_async()
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        Serialize the compactor with its store.
+
+        :returns: A dictionary with `type` and `init_parameters`.
+        :raises NotSerializableError: If the store cannot be serialized.
+        """
+        return default_to_dict(
+            self,
+            store=serialized(self.store, "store"),
+            min_keep_steps=self.min_keep_steps,
+            min_tokens=self.min_tokens,
+            preview_chars=self.preview_chars,
+            offload_errors=self.offload_errors,
+            write_timeout=self.write_timeout,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """
+        Build a compactor with the same settings and store.
+
+        :param data: What `to_dict` returned.
+        :returns: The compactor.
+        """
+        deserialize_parts(data, "store")
+        return default_from_dict(cls, data)

@@ -1,0 +1,233 @@
+"""Pure views of a conversation: which results answer which calls, its steps, its task, and what is broken in it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from haystack.dataclasses import ChatMessage, ChatRole, ToolCall, ToolCallResult
+from haystack.dataclasses.chat_message import ChatMessageContentT, ReasoningContent
+
+from haybaler.references import compaction_mark
+
+Position = tuple[int, int]  # index of a message, index of a call or result among those of the message
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """
+    A tool-calling step of the Agent.
+
+    :param call: Index of the assistant message with the calls.
+    :param results: Indices of the messages that answer it, ascending. Other messages may stand between them.
+    """
+
+    call: int
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """
+    Which results answer which calls.
+
+    :param steps: The tool-calling steps with at least one answer, oldest first.
+    :param orphans: Results that answer no call.
+    :param unanswered: Calls without a result, except those that are still waiting for it at the end.
+    """
+
+    steps: tuple[Step, ...]
+    orphans: frozenset[Position]
+    unanswered: frozenset[Position]
+
+
+def pair(messages: Sequence[ChatMessage]) -> Pairing:
+    """
+    Pair calls and results by id; where ids are missing or equal, by tool name and position.
+
+    A result answers the latest message that still has a matching call open, and in it the first such call.
+
+    :param messages: The conversation, oldest first.
+    :returns: The pairing. Linear in the number of messages, calls and results.
+    """
+    desk = _Desk()
+    for index, message in enumerate(messages):
+        if message.tool_calls:
+            desk.open(index, message.tool_calls)
+        for place, result in enumerate(message.tool_call_results):
+            desk.answer((index, place), result.origin)
+    waiting = _last_call_index(messages)
+    return Pairing(
+        steps=tuple(Step(call, tuple(sorted(results))) for call, results in sorted(desk.results.items())),
+        orphans=frozenset(desk.orphans),
+        unanswered=frozenset(position for position in desk.still_open() if position[0] != waiting),
+    )
+
+
+class _Desk:
+    """Open calls while a conversation is read: by id and, for calls whose ids are missing, by tool name."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], dict[int, list[Position]]] = {}
+        self._calls: dict[Position, ToolCall] = {}
+        self.results: dict[int, set[int]] = {}
+        self.orphans: set[Position] = set()
+
+    def open(self, index: int, calls: Sequence[ToolCall]) -> None:
+        for place, call in enumerate(calls):
+            self._calls[index, place] = call
+            for key in _keys(call):
+                self._open.setdefault(key, {}).setdefault(index, []).append((index, place))
+
+    def answer(self, result: Position, origin: ToolCall) -> None:
+        for key in _keys(origin):
+            call = self._take(key, origin)
+            if call is not None:
+                self.results.setdefault(call[0], set()).add(result[0])
+                return
+        self.orphans.add(result)
+
+    def _take(self, key: tuple[str, str], origin: ToolCall) -> Position | None:
+        by_message = self._open.get(key, {})
+        for index in reversed(list(by_message)):
+            by_message[index] = [position for position in by_message[index] if position in self._calls]
+            if not by_message[index]:
+                del by_message[index]
+                continue
+            # Where both sides have an id, only the id counts.
+            fitting = [p for p in by_message[index] if key[0] == "id" or not (origin.id and self._calls[p].id)]
+            same_tool = [p for p in fitting if self._calls[p].tool_name == origin.tool_name]
+            for position in (*same_tool, *fitting):
+                del self._calls[position]
+                return position
+        return None
+
+    def still_open(self) -> Iterable[Position]:
+        return self._calls.keys()
+
+
+def _keys(call: ToolCall) -> list[tuple[str, str]]:
+    return [*([("id", call.id)] if call.id else []), ("name", call.tool_name)]
+
+
+def _last_call_index(messages: Sequence[ChatMessage]) -> int | None:
+    """Return the message whose calls may still be answered: the last one of assistant or user, if it has calls."""
+    for index in reversed(range(len(messages))):
+        if messages[index].tool_calls:
+            return index
+        if not messages[index].is_from(ChatRole.TOOL):
+            return None
+    return None
+
+
+def repaired(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """
+    Leave out results without a call and calls without a result, which providers reject.
+
+    :param messages: A conversation.
+    :returns: A new list; a message that loses some of its parts is a new message, one that loses all is left out.
+    """
+    pairing = pair(messages)
+    broken = {index for index, _ in pairing.orphans | pairing.unanswered}
+    kept = (_without(message, index, pairing) if index in broken else message for index, message in enumerate(messages))
+    return [message for message in kept if message is not None]
+
+
+def _without(message: ChatMessage, index: int, pairing: Pairing) -> ChatMessage | None:
+    content: list[ChatMessageContentT] = []
+    calls = results = 0
+    for part in message._content:  # noqa: SLF001 - there is no public way to the parts in their order
+        if isinstance(part, ToolCall):
+            calls += 1
+            if (index, calls - 1) in pairing.unanswered:
+                continue
+        elif isinstance(part, ToolCallResult):
+            results += 1
+            if (index, results - 1) in pairing.orphans:
+                continue
+        content.append(part)
+    if all(isinstance(part, ReasoningContent) for part in content):
+        return None
+    return replace(message, _content=content)
+
+
+def leading_system_end(messages: Sequence[ChatMessage]) -> int:
+    """
+    Return where the system messages at the beginning end.
+
+    :param messages: The conversation.
+    :returns: Index of the first message that is no system message, or that a compaction left.
+    """
+    for index, message in enumerate(messages):
+        if not message.is_from(ChatRole.SYSTEM) or compaction_mark(message) is not None:
+            return index
+    return len(messages)
+
+
+def last_assistant_index(messages: Sequence[ChatMessage]) -> int:
+    """
+    Return the index of the last assistant message.
+
+    :param messages: The conversation.
+    :returns: The index, or -1 if there is none.
+    """
+    return next((i for i in reversed(range(len(messages))) if messages[i].is_from(ChatRole.ASSISTANT)), -1)
+
+
+def run_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+    """
+    Return the messages that state the task of a run, given the messages it was started with.
+
+    :param messages: The conversation as it was before the run's first call of the model.
+    :returns: Indices of the user messages after the last answer; where there are none, what `current_task` finds.
+    """
+    start = len(messages)
+    while start and not (messages[start - 1].is_from(ChatRole.ASSISTANT) or messages[start - 1].tool_call_results):
+        start -= 1
+    return tuple(i for i in range(start, len(messages)) if is_users(messages[i])) or current_task(messages)
+
+
+def current_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+    """
+    Return the messages that state the task, as well as the conversation alone tells.
+
+    The task is the last user message that begins a turn: it does not follow a call or a tool result. A user message
+    in the middle of the Agent's steps is a remark on the task.
+
+    :param messages: The conversation.
+    :returns: Indices of that message and of the user messages directly before it; empty if there is none.
+    """
+    begun = first_user = None
+    in_step = False
+    for index, message in enumerate(messages):
+        if is_users(message):
+            first_user = index if first_user is None else first_user
+            begun = begun if in_step else index
+        else:
+            in_step = bool(message.tool_calls or message.tool_call_results)
+    last = begun if begun is not None else first_user
+    if last is None:
+        return ()
+    first = last
+    while first and is_users(messages[first - 1]):
+        first -= 1
+    return tuple(range(first, last + 1))
+
+
+def is_users(message: ChatMessage) -> bool:
+    """
+    Whether a user, and no compaction, wrote a message.
+
+    :param message: Any message.
+    :returns: True for a message of the user's role without the mark of a compaction.
+    """
+    return message.is_from(ChatRole.USER) and compaction_mark(message) is None
+
+
+def fresh_results(messages: Sequence[ChatMessage]) -> list[int]:
+    """
+    Return the results of the step that has just run, wherever they stand after its calls.
+
+    :param messages: The conversation, directly after tools have run.
+    :returns: Indices of the messages that answer the last calls, ascending.
+    """
+    calls = next((i for i in reversed(range(len(messages))) if messages[i].tool_calls), len(messages))
+    return [calls + index for step in pair(messages[calls:]).steps for index in step.results]

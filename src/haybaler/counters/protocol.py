@@ -1,0 +1,56 @@
+"""What haybaler expects of a token counter."""
+
+from typing import Any, Protocol, Self
+
+from haystack.dataclasses import ChatMessage
+from haystack.tools import ToolsType
+
+
+class TokenCounter(Protocol):
+    """
+    Estimates how many tokens messages and tool schemas occupy.
+
+    A counter of Haystack's own, which has no `count_async`, works everywhere in haybaler: it is called in a worker
+    thread. A counter may raise; haybaler then estimates and warns once in a run.
+
+    A counter that only computes, without any I/O, may say so with an attribute `counts_inline`: while it is true, a
+    few thousand characters are counted directly on the event loop; more, or while it is false, go to a worker thread.
+    """
+
+    def count(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
+        """
+        Count the tokens of messages and tools.
+
+        :param messages: The messages, oldest first.
+        :param tools: Tools whose schemas are sent with the messages; None to measure the messages alone.
+        :returns: Tokens; 0 when there is nothing to measure.
+        """
+        ...
+
+    async def count_async(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
+        """
+        Count the tokens of messages and tools without blocking the event loop.
+
+        :param messages: The messages, oldest first.
+        :param tools: Tools whose schemas are sent with the messages; None to measure the messages alone.
+        :returns: Tokens; 0 when there is nothing to measure.
+        """
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        Serialize the counter's settings.
+
+        :returns: A dictionary with `type` and `init_parameters`.
+        """
+        ...
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """
+        Build a counter with the same settings.
+
+        :param data: What `to_dict` returned.
+        :returns: The counter.
+        """
+        ...

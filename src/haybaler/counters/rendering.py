@@ -1,0 +1,94 @@
+"""How a message looks as text when its tokens are counted locally, piece by piece and without joining big strings."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent
+from haystack.tools import ToolsType, flatten_tools_or_toolsets
+
+
+def rendered(messages: Sequence[ChatMessage], tools: ToolsType | None = None) -> Iterator[str]:
+    """
+    Render messages and tool schemas, one line or more for each message.
+
+    :param messages: The messages, oldest first.
+    :param tools: Tools whose schemas count too.
+    :returns: Pieces that make up the whole when joined.
+    """
+    first = True
+    for message in messages:
+        for line in _lines(message):
+            if not first:
+                yield "\n"
+            first = False
+            yield from line
+    if tools:
+        yield json.dumps([tool.tool_spec for tool in flatten_tools_or_toolsets(tools)], default=str, sort_keys=True)
+
+
+def _lines(message: ChatMessage) -> Iterator[Iterable[str]]:
+    role = message.role.value
+    if results := message.tool_call_results:
+        for result in results:
+            parts: list[str] = [result.result] if isinstance(result.result, str) else [*map(_stand_in, result.result)]
+            yield (f"[tool:{result.origin.tool_name}{' (error)' if result.error else ''}] ", *parts)
+        return
+    empty = True
+    for line in _spoken(message, role):
+        empty = False
+        yield line
+    if empty:
+        yield (f"[{role}] <no content>",)
+
+
+def _spoken(message: ChatMessage, role: str) -> Iterator[Iterable[str]]:
+    for reasoning in message.reasonings:
+        yield f"[{role} thinks] ", reasoning.reasoning_text
+    for index, text in enumerate(message.texts):
+        yield "" if index else f"[{role}] ", text
+    for call in message.tool_calls:
+        arguments = json.dumps(call.arguments, default=str, sort_keys=True)
+        yield f"[{role} -> tool_call] {call.tool_name}(", arguments, ")"
+    for part in (*message.images, *message.files):
+        yield f"[{role}] ", _stand_in(part)
+
+
+def _stand_in(part: TextContent | ImageContent | FileContent) -> str:
+    if isinstance(part, TextContent):
+        return part.text
+    return "<image>" if isinstance(part, ImageContent) else f"<file: {part.filename or 'unnamed'}>"
+
+
+def flat_fees(messages: Sequence[ChatMessage], *, tokens_per_image: int, tokens_per_file: int) -> int:
+    """
+    Charge a flat fee for what has no text: the images and files of messages and of tool results.
+
+    :param messages: The messages.
+    :param tokens_per_image: Tokens for each image.
+    :param tokens_per_file: Tokens for each file.
+    :returns: Tokens.
+    """
+    fee = 0
+    for message in messages:
+        parts: list[object] = [*message.images, *message.files]
+        for result in message.tool_call_results:
+            parts.extend(() if isinstance(result.result, str) else result.result)
+        fee += sum(tokens_per_image for part in parts if isinstance(part, ImageContent))
+        fee += sum(tokens_per_file for part in parts if isinstance(part, FileContent))
+    return fee
+
+
+def text_length(message: ChatMessage) -> int:
+    """
+    Return how much text a local counter would have to look at, without rendering it.
+
+    :param message: The message.
+    :returns: Characters, with the arguments of calls left out.
+    """
+    length = sum(len(text) for text in message.texts) + sum(len(r.reasoning_text) for r in message.reasonings)
+    for result in message.tool_call_results:
+        if isinstance(result.result, str):
+            length += len(result.result)
+        else:
+            length += sum(len(part.text) for part in result.result if isinstance(part, TextContent))
+    return length

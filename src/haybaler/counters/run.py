@@ -1,0 +1,167 @@
+"""The counter of one run: counts each message once, off the event loop where there is much, and never raises."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from haystack.dataclasses import ChatMessage
+from haystack.tools import ToolsType
+
+from haybaler.counters.approximate import ApproximateTokenCounter
+from haybaler.counters.rendering import text_length
+from haybaler.effects import Effect, Steps, await_effect, perform, perform_async
+from haybaler.interop import method
+from haybaler.workers import run_in_worker
+
+logger = logging.getLogger(__name__)
+
+# Up to this many characters are counted where the caller is; encoding them takes less than 5 ms.
+INLINE_CHARS = 16_000
+
+
+class RunTokenCounter:
+    """
+    Wraps a counter for the length of one run.
+
+    The size of a conversation is the sum of the sizes of its messages. A message is counted once, as long as the same
+    object is asked for; Haystack replaces messages and does not change them. A counter that raises is not asked again
+    in this run: from then on sizes are estimated from the length of the text, with one warning.
+
+    :param counter: The user's counter; only `count` is needed, `count_async` is used where it exists.
+    """
+
+    def __init__(self, counter: Any) -> None:
+        self._counter = counter
+        # The message is kept beside its size, so that its id is not given to another one meanwhile.
+        self._sizes: dict[int, tuple[ChatMessage, int]] = {}
+        self._tools: tuple[list[Any], int] = ([], 0)
+        self._estimate: ApproximateTokenCounter | None = None
+
+    @classmethod
+    def of(cls, counter: Any) -> "RunTokenCounter":
+        """
+        Return the counter of a run that `counter` is, or wrap it.
+
+        :param counter: Any counter.
+        :returns: The wrapped counter.
+        """
+        return counter if isinstance(counter, cls) else cls(counter)
+
+    def sizes(self, messages: Sequence[ChatMessage]) -> Steps[list[int]]:
+        """
+        Size every message, counting only those that are new.
+
+        :param messages: The messages.
+        :returns: Steps that end in the sizes in tokens; size i belongs to message i.
+        """
+        fresh = [message for message in messages if id(message) not in self._sizes]
+        if fresh:
+            yield from await_effect(Effect(lambda: self._count_each(fresh), lambda: self._count_each_async(fresh)))
+        return [self._sizes[id(message)][1] for message in messages]
+
+    def size(self, message: ChatMessage) -> int:
+        """
+        Size one message where the caller is; for short messages, or in a worker.
+
+        :param message: The message.
+        :returns: Tokens.
+        """
+        if id(message) not in self._sizes:
+            self._count_each([message])
+        return self._sizes[id(message)][1]
+
+    def tools_size(self, tools: ToolsType | None) -> Steps[int]:
+        """
+        Size the schemas of tools, once as long as the tools are the same.
+
+        :param tools: The tools of the next call of the model.
+        :returns: Steps that end in tokens.
+        """
+        listed = list(tools or [])
+        known, size = self._tools
+        if len(listed) != len(known) or any(a is not b for a, b in zip(listed, known, strict=True)):
+            size = yield from await_effect(Effect(lambda: self._try([], listed), lambda: self._try_async([], listed)))
+            self._tools = (listed, size)
+        return size
+
+    def keep_only(self, messages: Sequence[ChatMessage]) -> None:
+        """
+        Forget the sizes of all other messages.
+
+        :param messages: The conversation as it is now.
+        """
+        self._sizes = {id(m): self._sizes[id(m)] for m in messages if id(m) in self._sizes}
+
+    def count(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
+        """
+        Count the tokens of messages and tools, so that any compactor can use this counter.
+
+        :param messages: The messages, oldest first.
+        :param tools: Tools whose schemas are sent with the messages.
+        :returns: Tokens.
+        """
+        return perform(self._total(messages, tools))
+
+    async def count_async(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
+        """
+        Count the tokens of messages and tools without blocking the event loop.
+
+        :param messages: The messages, oldest first.
+        :param tools: Tools whose schemas are sent with the messages.
+        :returns: Tokens.
+        """
+        return await perform_async(self._total(messages, tools))
+
+    def _total(self, messages: Sequence[ChatMessage], tools: ToolsType | None) -> Steps[int]:
+        sizes = yield from self.sizes(messages)
+        return sum(sizes) + ((yield from self.tools_size(tools)) if tools else 0)
+
+    def _count_each(self, messages: Sequence[ChatMessage]) -> None:
+        for message in messages:
+            self._sizes[id(message)] = (message, self._try([message], None))
+
+    async def _count_each_async(self, messages: Sequence[ChatMessage]) -> None:
+        inline = getattr(self._counter, "counts_inline", None)
+        if inline is None and hasattr(self._counter, "count_async"):
+            for message in messages:
+                self._sizes[id(message)] = (message, await self._try_async([message], None))
+        elif inline and sum(map(text_length, messages)) <= INLINE_CHARS:
+            self._count_each(messages)
+        else:
+            await run_in_worker(self._count_each, messages)
+
+    def _try(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
+        with self._falling_back():
+            if self._estimate is None:
+                return int(method(self._counter, "count", messages, tools).run())
+        return self._estimated(messages, tools)
+
+    async def _try_async(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
+        with self._falling_back():
+            if self._estimate is None:
+                return int(await method(self._counter, "count", messages, tools).run_async())
+        return self._estimated(messages, tools)
+
+    @contextmanager
+    def _falling_back(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - counting never ends a run
+            self._estimate = ApproximateTokenCounter()
+            logger.warning(
+                "A token counter failed; sizes are estimated from the length of the text for the rest of the run.",
+                extra={"counter": type(self._counter).__name__, "error": type(error).__name__},
+            )
+
+    def _estimated(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
+        return (self._estimate or ApproximateTokenCounter()).count(messages, tools)
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        Serialize the wrapped counter; what is known of the run is not part of it.
+
+        :returns: What the wrapped counter's `to_dict` returns.
+        """
+        serialized: dict[str, Any] = self._counter.to_dict()
+        return serialized

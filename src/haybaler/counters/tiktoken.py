@@ -1,0 +1,111 @@
+"""A counter that encodes with `tiktoken`, OpenAI's byte-pair encoder."""
+
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Self
+
+from haystack.core.serialization import default_from_dict, default_to_dict
+from haystack.dataclasses import ChatMessage
+from haystack.lazy_imports import LazyImport
+from haystack.tools import ToolsType
+
+from haybaler.counters.rendering import flat_fees, rendered
+from haybaler.workers import run_in_worker
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+with LazyImport("Run 'pip install haybaler[tiktoken]'") as tiktoken_import:
+    import tiktoken
+
+# Text is encoded in slices of at most this many characters. A slice costs at most one token more than the whole, and
+# a single "word" of a megabyte, for which the encoder's time grows faster than its length, never reaches it.
+_SLICE = 50_000
+
+
+class TiktokenCounter:
+    """
+    Counts the tokens of text locally with an encoding of OpenAI's models; other providers' models differ somewhat.
+
+    Text that looks like a special token, such as `<|endoftext|>`, is ordinary text here. The vocabulary is loaded at
+    warm-up or first use; tiktoken downloads it unless it is in the folder that `TIKTOKEN_CACHE_DIR` names.
+
+    :param encoding: The name of the encoding; `o200k_base` is that of OpenAI's current models.
+    :param tokens_per_image: Tokens for each image. The default is what OpenAI charges for a small one.
+    :param tokens_per_file: Tokens for each file, a stand-in for a short document.
+    :raises ImportError: If `tiktoken` is not installed.
+    """
+
+    def __init__(self, encoding: str = "o200k_base", tokens_per_image: int = 85, tokens_per_file: int = 1000) -> None:
+        tiktoken_import.check()
+        self.encoding = encoding
+        self.tokens_per_image = tokens_per_image
+        self.tokens_per_file = tokens_per_file
+        self._encoder: Encoding | None = None
+        self._lock = Lock()
+
+    @property
+    def counts_inline(self) -> bool:
+        """Whether the vocabulary is loaded, so that counting a short text takes well under 5 ms."""
+        return self._encoder is not None
+
+    def warm_up(self) -> None:
+        """Load the vocabulary, unless that has been done."""
+        self._loaded()
+
+    async def warm_up_async(self) -> None:
+        """Load the vocabulary in a worker thread, unless that has been done."""
+        if self._encoder is None:
+            await run_in_worker(self._loaded)
+
+    def _loaded(self) -> "Encoding":
+        with self._lock:
+            if self._encoder is None:
+                self._encoder = tiktoken.get_encoding(self.encoding)
+            return self._encoder
+
+    def count(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
+        """
+        Count the tokens of messages and tools.
+
+        :param messages: The messages, oldest first.
+        :param tools: Tools whose schemas are sent with the messages.
+        :returns: Tokens; 0 when there is nothing to measure.
+        """
+        encoder = self._encoder or self._loaded()
+        text = "".join(rendered(messages, tools))
+        tokens = sum(
+            len(encoder.encode_ordinary(text[start : start + _SLICE])) for start in range(0, len(text), _SLICE)
+        )
+        return tokens + flat_fees(
+            messages, tokens_per_image=self.tokens_per_image, tokens_per_file=self.tokens_per_file
+        )
+
+    async def count_async(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
+        """
+        Count the tokens of messages and tools in a worker thread.
+
+        :param messages: The messages, oldest first.
+        :param tools: Tools whose schemas are sent with the messages.
+        :returns: Tokens; 0 when there is nothing to measure.
+        """
+        return await run_in_worker(self.count, messages, tools)
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        Serialize the counter.
+
+        :returns: A dictionary with `type` and `init_parameters`.
+        """
+        return default_to_dict(
+            self, encoding=self.encoding, tokens_per_image=self.tokens_per_image, tokens_per_file=self.tokens_per_file
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """
+        Build a counter with the same settings.
+
+        :param data: What `to_dict` returned.
+        :returns: The counter.
+        """
+        return default_from_dict(cls, data)

@@ -1,0 +1,234 @@
+"""The hook that moves fresh tool results into a store before the model sees them."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Self
+
+from haystack.components.agents.state.state import State
+from haystack.components.agents.state.state_utils import replace_values
+from haystack.core.serialization import default_from_dict, default_to_dict
+from haystack.dataclasses import ChatMessage, ToolCallResult
+
+from haybaler.conversation import fresh_results
+from haybaler.counters.approximate import ApproximateTokenCounter
+from haybaler.effects import Steps, perform, perform_async
+from haybaler.errors import ConfigurationError
+from haybaler.hooks.context import run_store
+from haybaler.hooks.lifecycle import run_lifecycle
+from haybaler.hooks.record import RunRecord
+from haybaler.interop import describe
+from haybaler.offloading import carry_out, slot_for
+from haybaler.parts import payload_of
+from haybaler.planning import OffloadPlan, Slot
+from haybaler.references import is_offloaded, is_read_back
+from haybaler.serialization import deserialize_parts, serialized
+from haybaler.stores.writing import predictor
+from haybaler.tools import bind_tools
+
+logger = logging.getLogger(__name__)
+
+_WILDCARDS = frozenset("*?[")
+
+
+class ToolResultOffloadHook:
+    """
+    Moves the results of the step that has just run into a store and leaves pointers to them.
+
+    Which tools, and when, is a matter of `offload_strategies`. A key is a tool's name, a tuple of names, a shell-style
+    pattern such as `github__*`, or `"*"` for all others. The most specific key counts: first the exact name, then a
+    tuple that has it, then the pattern with the most literal characters.
+
+    A result is only moved when its pointer is smaller. What haybaler's toolset read back is never moved again. All
+    parts of a step are written in one concurrent batch; a result that could not be written stays whole, with a warning.
+
+    :param store: Where results go, unless the run brings its own in `hook_context[RESULT_STORE_CONTEXT_KEY]`.
+    :param offload_strategies: The policy for each key.
+    :param preview_chars: How many characters of each text the pointer shows; 0 for none.
+    :param token_counter: Decides whether a pointer is smaller, and sizes results for policies that go by tokens; by
+        default `ApproximateTokenCounter`.
+    :param offload_errors: Whether results that report an error may be moved as well.
+    :param write_timeout: Seconds that an asynchronous run waits for the batch of writes; None for no limit. What is
+        not confirmed by then stays in the conversation.
+    :raises ConfigurationError: If `preview_chars` is negative.
+    """
+
+    allowed_hook_points: ClassVar[tuple[str, ...]] = ("after_tool",)
+
+    def __init__(
+        self,
+        store: Any,
+        offload_strategies: Mapping[str | tuple[str, ...], Any],
+        *,
+        preview_chars: int = 200,
+        token_counter: Any = None,
+        offload_errors: bool = False,
+        write_timeout: float | None = None,
+    ) -> None:
+        if preview_chars < 0:
+            raise ConfigurationError(f"`preview_chars` must be at least 0, got {preview_chars}.")
+        self.store = store
+        self.offload_strategies = dict(offload_strategies)
+        self.preview_chars = preview_chars
+        self.token_counter = ApproximateTokenCounter() if token_counter is None else token_counter
+        self.offload_errors = offload_errors
+        self.write_timeout = write_timeout
+
+    def run(self, state: State) -> None:
+        """
+        Move this step's results.
+
+        :param state: The Agent's live `State`; `messages` is replaced if a result was moved.
+        """
+        perform(self._steps(state))
+
+    async def run_async(self, state: State) -> None:
+        """
+        Move this step's results without blocking the event loop.
+
+        :param state: The Agent's live `State`; `messages` is replaced if a result was moved.
+        """
+        await perform_async(self._steps(state))
+
+    def _steps(self, state: State) -> Steps[None]:
+        bind_tools(state)
+        messages: list[ChatMessage] = state.data.get("messages") or []
+        candidates = [index for index in fresh_results(messages) if self._may_move(messages[index])]
+        if not candidates:
+            return
+        store = run_store(state) or self.store
+        counter = RunRecord.of(state).counter(self.token_counter)
+        sizes = yield from counter.sizes([messages[index] for index in candidates])
+        plan = OffloadPlan(
+            messages,
+            self._slots(state, store, dict(zip(candidates, sizes, strict=True))),
+            surplus=None,
+            size=counter.size,
+            predict=predictor(store),
+        )
+        rewritten = yield from carry_out(plan, store, timeout=self.write_timeout)
+        if rewritten is not None:
+            state.set("messages", rewritten, handler_override=replace_values)
+
+    def _may_move(self, message: ChatMessage) -> bool:
+        return (
+            not is_offloaded(message)
+            and not is_read_back(message)
+            and any(self._is_eligible(result) for result in message.tool_call_results)
+        )
+
+    def _is_eligible(self, result: ToolCallResult) -> bool:
+        return (self.offload_errors or not result.error) and self._policy_for(result.origin.tool_name) is not None
+
+    def _slots(self, state: State, store: Any, sizes: Mapping[int, int]) -> Iterator[Slot]:
+        messages = state.data["messages"]
+        for index, tokens in sizes.items():
+            results = messages[index].tool_call_results
+            chosen = [n for n, result in enumerate(results) if self._is_chosen(result, tokens, state)]
+            slot = slot_for(
+                messages[index],
+                index,
+                tokens,
+                results=chosen,
+                store=store,
+                label=str(state.data.get("step_count") or 0),
+                preview_chars=self.preview_chars,
+            )
+            if slot is not None:
+                yield slot
+
+    def _is_chosen(self, result: ToolCallResult, tokens: int, state: State) -> bool:
+        name = result.origin.tool_name
+        policy = self._policy_for(name)
+        if policy is None or not self._is_eligible(result):
+            return False
+        try:
+            if hasattr(policy, "should_offload_tokens"):
+                return bool(policy.should_offload_tokens(name, tokens, state))
+            return bool(policy.should_offload(tool_name=name, result=payload_of(result), state=state))
+        except Exception as error:  # noqa: BLE001 - one policy must not end the run
+            logger.warning(
+                "An offload policy failed; the result stays in the conversation.",
+                extra={"tool": name, "policy": type(policy).__name__, "error": describe(error)},
+            )
+            return False
+
+    def _policy_for(self, tool_name: str) -> Any | None:
+        strategies = self.offload_strategies
+        if tool_name in strategies:
+            return strategies[tool_name]
+        listed = (policy for key, policy in strategies.items() if isinstance(key, tuple) and tool_name in key)
+        matching = (
+            (len([c for c in pattern if c not in _WILDCARDS]), policy)
+            for pattern, policy in _patterns(strategies)
+            if fnmatchcase(tool_name, pattern)
+        )
+        best = max(matching, key=lambda match: match[0], default=(0, None))
+        return next(listed, best[1])
+
+    def warm_up(self) -> None:
+        """Warm up the counter and the hook's own store."""
+        perform(run_lifecycle("warm_up", self.token_counter, self.store))
+
+    async def warm_up_async(self) -> None:
+        """Warm up the counter and the hook's own store for the running event loop."""
+        await perform_async(run_lifecycle("warm_up", self.token_counter, self.store))
+
+    def close(self) -> None:
+        """Release what the counter and the hook's own store hold."""
+        perform(run_lifecycle("close", self.token_counter, self.store))
+
+    async def close_async(self) -> None:
+        """Release what the counter and the hook's own store hold for the running event loop."""
+        await perform_async(run_lifecycle("close", self.token_counter, self.store))
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        Serialize the hook with its store, policies and counter.
+
+        :returns: A dictionary with `type` and `init_parameters`; a tuple of names becomes a JSON array.
+        :raises NotSerializableError: If one of them cannot be serialized.
+        """
+        return default_to_dict(
+            self,
+            store=serialized(self.store, "store"),
+            offload_strategies={
+                json.dumps(list(key)) if isinstance(key, tuple) else key: serialized(policy, "offload policy")
+                for key, policy in self.offload_strategies.items()
+            },
+            preview_chars=self.preview_chars,
+            token_counter=serialized(self.token_counter, "token counter"),
+            offload_errors=self.offload_errors,
+            write_timeout=self.write_timeout,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """
+        Build a hook with the same store, policies and counter.
+
+        :param data: What `to_dict` returned.
+        :returns: The hook.
+        """
+        deserialize_parts(data, "store", "token_counter")
+        policies = data.get("init_parameters", {}).get("offload_strategies") or {}
+        deserialize_parts({"init_parameters": policies}, *policies)
+        data["init_parameters"]["offload_strategies"] = {_strategy_key(key): policy for key, policy in policies.items()}
+        return default_from_dict(cls, data)
+
+
+def _strategy_key(text: str) -> str | tuple[str, ...]:
+    try:
+        names = json.loads(text)
+    except ValueError:
+        return text
+    return tuple(names) if isinstance(names, list) else text
+
+
+def _patterns(strategies: Mapping[str | tuple[str, ...], Any]) -> Iterator[tuple[str, Any]]:
+    for key, policy in strategies.items():
+        names: Sequence[str] = key if isinstance(key, tuple) else (key,)
+        for name in names:
+            if _WILDCARDS & set(name):
+                yield name, policy

@@ -1,0 +1,123 @@
+"""What is kept for one run, by all hooks of the Agent together, and gone with it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from haystack.components.agents.state.state import State
+from haystack.dataclasses import ChatMessage
+
+from haybaler.calibration import Anchor
+from haybaler.conversation import run_task
+from haybaler.counters.run import RunTokenCounter
+
+_ATTRIBUTE = "_haybaler_run"
+
+
+# After an attempt that did not bring the conversation below the trigger, the next one waits until it has grown by this
+# part of the window, and by twice as much after each further one. It never waits beyond half of what is left above the
+# trigger: by then a result may have become old enough to go.
+PAUSE_SHARE = 0.01
+
+
+@dataclass(slots=True)
+class Pause:
+    """
+    When a hook tries again after attempts that did not help: each rewrite costs the provider's prompt cache.
+
+    :param until: The fill, in tokens, at which it tries again.
+    :param attempts: How many attempts in a row did not help.
+    """
+
+    until: int = 0
+    attempts: int = 0
+
+    def after(self, fill: int, *, trigger: float, context_window: int) -> None:
+        """
+        Take the outcome of an attempt.
+
+        :param fill: How full the window is now, in tokens.
+        :param trigger: The fill at which compaction begins.
+        :param context_window: The size of the window, in tokens.
+        """
+        if fill < trigger:
+            self.until = self.attempts = 0
+            return
+        growth = int(PAUSE_SHARE * context_window * 2**self.attempts)
+        self.until = min(fill + growth, int((trigger + context_window) / 2))
+        self.attempts = min(self.attempts + 1, 10)
+
+
+class RunRecord:
+    """
+    The memory of one run: sizes of messages, the task, and what each hook remembers.
+
+    One hook serves thousands of runs at once, and several hooks serve one run, so none of this can live in a hook. It
+    lives on the run's `State` object, which Haystack makes anew for every run; a copy of the `State` starts afresh.
+
+    :param task: The messages that the run was started with as its task.
+    """
+
+    def __init__(self, task: tuple[ChatMessage, ...] = ()) -> None:
+        self.task = task
+        self._anchors: dict[int, Anchor] = {}
+        self._counters: dict[int, tuple[Any, RunTokenCounter]] = {}
+        self._pauses: dict[int, tuple[object, Pause]] = {}
+
+    @classmethod
+    def of(cls, state: State) -> "RunRecord":
+        """
+        Return the record of a run.
+
+        :param state: The Agent's live `State`.
+        :returns: The record, made when a hook first asks for it.
+        """
+        record = vars(state).get(_ATTRIBUTE)
+        if not isinstance(record, cls):
+            messages = state.data.get("messages") or []
+            record = cls(tuple(messages[index] for index in run_task(messages)))
+            setattr(state, _ATTRIBUTE, record)
+        return record
+
+    def counter(self, counter: Any) -> RunTokenCounter:
+        """
+        Return what has been counted with a counter in this run.
+
+        :param counter: A hook's counter.
+        :returns: The run's own counter around it, the same for all hooks that share the counter.
+        """
+        # The counter is kept beside its wrapper, so that its id is not given to another one meanwhile.
+        return self._counters.setdefault(id(counter), (counter, RunTokenCounter(counter)))[1]
+
+    def anchor(self, counter: Any) -> Anchor | None:
+        """
+        Return what was last known of the conversation's beginning, in a counter's scale.
+
+        :param counter: A hook's counter.
+        :returns: The anchor, or None at the beginning of the run.
+        """
+        return self._anchors.get(id(counter))
+
+    def set_anchor(self, counter: Any, anchor: Anchor) -> None:
+        """
+        Remember what is known of the conversation's beginning.
+
+        :param counter: A hook's counter.
+        :param anchor: The anchor.
+        """
+        self._anchors[id(counter)] = anchor
+
+    def pause(self, hook: object) -> Pause:
+        """
+        Return what a hook remembers of its attempts in this run.
+
+        :param hook: The hook.
+        :returns: Its own memory.
+        """
+        return self._pauses.setdefault(id(hook), (hook, Pause()))[1]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "RunRecord":
+        """Return a record without a memory: the copied messages are other objects."""
+        return RunRecord()
+
+    def __reduce__(self) -> tuple[type["RunRecord"], tuple[()]]:
+        return RunRecord, ()

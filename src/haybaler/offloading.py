@@ -1,0 +1,104 @@
+"""The road from a plan to a store and back, used by the offload hook and the offload compactor."""
+
+import logging
+from collections.abc import Sequence
+from secrets import token_hex
+from typing import Any
+
+from haystack.dataclasses import ChatMessage, ToolCallResult
+
+from haybaler.effects import Steps, await_effect, in_worker
+from haybaler.parts import Part, is_empty, is_text, parts_of
+from haybaler.planning import OffloadPlan, Slot
+from haybaler.stores.names import slug
+from haybaler.stores.writing import delete_quietly, write_items
+
+logger = logging.getLogger(__name__)
+
+_SLUG_CHARS = 24
+
+
+def slot_for(
+    message: ChatMessage,
+    index: int,
+    tokens: int,
+    *,
+    results: Sequence[int],
+    store: Any,
+    label: str,
+    preview_chars: int,
+    meta: dict[str, Any] | None = None,
+) -> Slot | None:
+    """
+    Prepare a message for the store.
+
+    Keys are the label, the tool's name and a random part that nobody can guess, so that equal names, call ids and step
+    numbers in two runs never meet.
+
+    :param message: The message.
+    :param index: Its place in the conversation.
+    :param tokens: Its size.
+    :param results: The places of the results to be replaced, among the message's results.
+    :param store: Where they would go; only whether it holds bytes is looked at.
+    :param label: What the keys begin with.
+    :param preview_chars: How many characters of each text the pointer shows.
+    :param meta: What is added to the metadata beside the references.
+    :returns: The slot, or None if nothing of the message can or should be stored.
+    """
+    parts: dict[int, list[Part]] = {}
+    keys: list[str] = []
+    for place in results:
+        result = message.tool_call_results[place]
+        if is_empty(result):
+            continue
+        own = _storable_parts(result, store, preview_chars)
+        if own is None:
+            return None
+        prefix = f"{label}_{slug(result.origin.tool_name, _SLUG_CHARS)}_{token_hex(16)}"
+        keys.extend(prefix + (f"_{n}" if len(own) > 1 else "") + part.suffix for n, part in enumerate(own))
+        parts[place] = own
+    return Slot(index, message, tokens, parts, keys, meta or {}) if parts else None
+
+
+def _storable_parts(result: ToolCallResult, store: Any, preview_chars: int) -> list[Part] | None:
+    parts = None
+    if getattr(store, "supports_binary_content", False) or is_text(result):
+        parts = parts_of(result, preview_chars=preview_chars)
+    if not parts:
+        logger.warning(
+            "A result with image or file content stays in the conversation: the store does not hold binary content, "
+            "or the content cannot be decoded.",
+            extra={"tool": result.origin.tool_name, "store": type(store).__name__},
+        )
+        return None
+    return parts
+
+
+def carry_out(plan: OffloadPlan, store: Any, *, timeout: float | None) -> Steps[list[ChatMessage] | None]:
+    """
+    Write what a plan chooses, batch by batch, and return the new conversation.
+
+    A cancellation or an unexpected error leaves the caller's conversation as it is; what was written by then is
+    removed if the store can.
+
+    :param plan: The plan.
+    :param store: Any store.
+    :param timeout: Seconds that asynchronous callers wait for one batch; None for no limit.
+    :returns: Steps that end in the new conversation, or None if nothing was replaced.
+    """
+    try:
+        while not plan.is_complete:
+            items = yield from in_worker(plan.next_batch)
+            if items:
+                plan.settle((yield from await_effect(write_items(store, items, timeout=timeout))))
+    except BaseException:
+        yield from await_effect(delete_quietly(store, plan.references_in_flight()))
+        raise
+    for slot, error in plan.failures:
+        logger.warning(
+            "A tool result could not be written to the store and stays in the conversation.",
+            extra={"tools": slot.tool_names, "store": type(store).__name__, "error": str(error)},
+        )
+    if plan.orphans:
+        yield from await_effect(delete_quietly(store, plan.orphans))
+    return plan.messages if plan.changed else None

@@ -1,0 +1,109 @@
+"""A tool result taken apart: one part for each entry of the store."""
+
+import base64
+import binascii
+import mimetypes
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from haystack.dataclasses import FileContent, ImageContent, TextContent, ToolCallResult
+
+from haybaler.references import PartDescription, preview_of
+
+Block = TextContent | ImageContent | FileContent
+
+_SUFFIX = re.compile(r"\.[a-z0-9]{1,8}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """
+    One content block of a result.
+
+    :param content: What goes to the store: a text as it is, an image or file as the bytes behind its base64 form.
+    :param suffix: The extension for the key, with its dot.
+    :param description: What the pointer says of it.
+    """
+
+    content: str | bytes = field(repr=False)
+    suffix: str
+    description: PartDescription
+
+
+def blocks_of(result: ToolCallResult) -> Sequence[Block]:
+    """
+    Return a result's content blocks.
+
+    :param result: The result.
+    :returns: The blocks in order; a plain string counts as one text block.
+    """
+    return [TextContent(text=result.result)] if isinstance(result.result, str) else result.result
+
+
+def is_empty(result: ToolCallResult) -> bool:
+    """
+    Whether nothing would be gained by storing a result.
+
+    :param result: The result.
+    :returns: True if it has no blocks, or nothing but empty texts.
+    """
+    return all(isinstance(block, TextContent) and not block.text for block in blocks_of(result))
+
+
+def is_text(result: ToolCallResult) -> bool:
+    """
+    Whether a store that only holds text can hold a result.
+
+    :param result: The result.
+    :returns: False if it carries an image or a file.
+    """
+    return all(isinstance(block, TextContent) for block in blocks_of(result))
+
+
+def payload_of(result: ToolCallResult) -> str:
+    """
+    Return the text that a result occupies in the conversation, as policies see it.
+
+    :param result: The result.
+    :returns: The texts and base64 payloads of its blocks, joined.
+    """
+    if isinstance(result.result, str):
+        return result.result
+    return "".join(_payload(block) for block in result.result)
+
+
+def _payload(block: Block) -> str:
+    if isinstance(block, TextContent):
+        return block.text
+    return block.base64_image if isinstance(block, ImageContent) else block.base64_data
+
+
+def parts_of(result: ToolCallResult, *, preview_chars: int) -> list[Part] | None:
+    """
+    Take a result apart.
+
+    :param result: The result.
+    :param preview_chars: How many characters of each text the pointer shows.
+    :returns: One part for each block, in order; None if a base64 payload cannot be decoded.
+    """
+    try:
+        return [_part(block, preview_chars) for block in blocks_of(result)]
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _part(block: Block, preview_chars: int) -> Part:
+    if isinstance(block, TextContent):
+        preview = preview_of(block.text, preview_chars)
+        return Part(block.text, ".txt", PartDescription("text", len(block.text), preview=preview))
+    data = base64.b64decode(_payload(block), validate=True)
+    filename = block.filename if isinstance(block, FileContent) else None
+    label = block.mime_type or ("image" if isinstance(block, ImageContent) else "file")
+    return Part(data, _suffix(filename, block.mime_type), PartDescription(label, len(data), filename=filename))
+
+
+def _suffix(filename: str | None, mime_type: str | None) -> str:
+    named = _SUFFIX.search((filename or "").lower())
+    guessed = mimetypes.guess_extension(mime_type) if mime_type else None
+    return named.group() if named else guessed or ".bin"

@@ -1,0 +1,160 @@
+"""Which fresh results `ToolResultOffloadHook` sends to the store."""
+
+from typing import Any, Protocol, Self
+
+from haystack.components.agents.state.state import State
+from haystack.core.serialization import default_from_dict, default_to_dict
+
+from haybaler.counters.approximate import ApproximateTokenCounter
+from haybaler.errors import ConfigurationError
+
+
+class OffloadPolicy(Protocol):
+    """
+    Decides for one fresh result whether it goes to the store.
+
+    A policy may also have `should_offload_tokens(tool_name, tokens, state) -> bool`; the hook then calls that instead,
+    with the size of the whole message as the hook's own counter sees it, images and files included.
+    """
+
+    def should_offload(self, tool_name: str, result: str, state: State) -> bool:
+        """
+        Decide whether a result is offloaded.
+
+        :param tool_name: The tool that gave the result.
+        :param result: The result as text; for images and files, the base64 payload that stands in the conversation.
+        :param state: The Agent's live `State`.
+        :returns: True to offload it.
+        """
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        Serialize the policy.
+
+        :returns: A dictionary with `type` and `init_parameters`.
+        """
+        ...
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """
+        Build a policy with the same settings.
+
+        :param data: What `to_dict` returned.
+        :returns: The policy.
+        """
+        ...
+
+
+class _Policy:
+    def to_dict(self) -> dict[str, Any]:
+        """
+        Serialize the policy.
+
+        :returns: A dictionary with `type` and `init_parameters`.
+        """
+        return default_to_dict(self, **vars(self))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """
+        Build a policy with the same settings.
+
+        :param data: What `to_dict` returned.
+        :returns: The policy.
+        """
+        return default_from_dict(cls, data)
+
+
+class AlwaysOffload(_Policy):
+    """Offload every result for which a pointer is shorter."""
+
+    def should_offload(self, tool_name: str, result: str, state: State) -> bool:  # noqa: ARG002
+        """
+        Decide whether a result is offloaded.
+
+        :param tool_name: Not looked at.
+        :param result: Not looked at.
+        :param state: Not looked at.
+        :returns: True.
+        """
+        return True
+
+
+class NeverOffload(_Policy):
+    """Keep every result whole, to except a tool from a wildcard."""
+
+    def should_offload(self, tool_name: str, result: str, state: State) -> bool:  # noqa: ARG002
+        """
+        Decide whether a result is offloaded.
+
+        :param tool_name: Not looked at.
+        :param result: Not looked at.
+        :param state: Not looked at.
+        :returns: False.
+        """
+        return False
+
+
+class OffloadOverChars(_Policy):
+    """
+    Offload a result that is longer than a number of characters.
+
+    :param threshold: Characters; a result of exactly this length stays.
+    :raises ConfigurationError: If `threshold` is negative.
+    """
+
+    def __init__(self, threshold: int) -> None:
+        self.threshold = _checked(threshold)
+
+    def should_offload(self, tool_name: str, result: str, state: State) -> bool:  # noqa: ARG002
+        """
+        Decide whether a result is offloaded.
+
+        :param tool_name: Not looked at.
+        :param result: The result; the base64 payload of images and files counts.
+        :param state: Not looked at.
+        :returns: True if it is longer than the threshold.
+        """
+        return len(result) > self.threshold
+
+
+class OffloadOverTokens(_Policy):
+    """
+    Offload a result that is larger than a number of tokens, as the hook's counter sees it.
+
+    :param threshold: Tokens; a result of exactly this size stays.
+    :raises ConfigurationError: If `threshold` is negative.
+    """
+
+    def __init__(self, threshold: int) -> None:
+        self.threshold = _checked(threshold)
+
+    def should_offload_tokens(self, tool_name: str, tokens: int, state: State) -> bool:  # noqa: ARG002
+        """
+        Decide whether a result is offloaded.
+
+        :param tool_name: Not looked at.
+        :param tokens: The size of the result's message, counted by the hook.
+        :param state: Not looked at.
+        :returns: True if it is larger than the threshold.
+        """
+        return tokens > self.threshold
+
+    def should_offload(self, tool_name: str, result: str, state: State) -> bool:  # noqa: ARG002
+        """
+        Decide whether a result is offloaded, for hooks that hand over text only, such as Haystack's own.
+
+        :param tool_name: Not looked at.
+        :param result: The result; its tokens are estimated from its length.
+        :param state: Not looked at.
+        :returns: True if the estimate is larger than the threshold.
+        """
+        return len(result) / ApproximateTokenCounter().chars_per_token > self.threshold
+
+
+def _checked(threshold: int) -> int:
+    if threshold < 0:
+        raise ConfigurationError(f"`threshold` must be at least 0, got {threshold}.")
+    return threshold

@@ -1,0 +1,150 @@
+"""Writing to and deleting from any store, also one that somebody else wrote with fewer methods than haybaler's."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Self
+
+import anyio
+
+from haybaler.effects import Effect
+from haybaler.errors import StoreError, StoreTimeoutError
+from haybaler.interop import has_synchronous, method
+from haybaler.stores.driver import Content, write_failure
+from haybaler.stores.protocol import StoreEntry
+from haybaler.workers import map_bounded
+
+logger = logging.getLogger(__name__)
+
+Outcome = str | StoreError
+
+# Writes in flight at once to a store that has no batches of its own.
+SINGLE_WRITES = 16
+# How long the removal of entries that nobody refers to may take, also while the run is being cancelled, in seconds.
+CLEAN_UP_SECONDS = 5.0
+
+
+def predictor(store: Any) -> Callable[[str], str]:
+    """
+    Return a function that tells the reference of a key before it is written.
+
+    :param store: The store.
+    :returns: Its own `reference`; for a store without one, the key itself, as a guess.
+    """
+    reference = getattr(store, "reference", None)
+    return reference if callable(reference) else str
+
+
+def write_items(
+    store: Any, items: Sequence[tuple[str, Content]], *, timeout: float | None = None
+) -> Effect[list[Outcome]]:
+    """
+    Write a batch in the best way the store has: its own batches, else single writes side by side.
+
+    :param store: A store with `write` or `write_async`, or with haybaler's whole protocol.
+    :param items: Keys and contents.
+    :param timeout: Seconds after which asynchronous callers stop waiting; None to wait as long as the store does.
+    :returns: An effect whose outcome i belongs to item i: a reference, or why it was not stored. It raises only when
+        it is cancelled.
+    """
+    entries = [StoreEntry(key, content) for key, content in items]
+    return Effect(lambda: _write(store, entries), lambda: _write_async(store, entries, timeout))
+
+
+def _write(store: Any, entries: list[StoreEntry]) -> list[Outcome]:
+    with _Outcomes(len(entries)) as outcomes:
+        if has_synchronous(store, "write_many"):
+            outcomes.take(store.write_many(entries))
+        else:
+            outcomes.take([_write_one(store, entry) for entry in entries])
+    return outcomes.of_entries
+
+
+async def _write_async(store: Any, entries: list[StoreEntry], seconds: float | None) -> list[Outcome]:
+    with _Outcomes(len(entries)) as outcomes, anyio.move_on_after(seconds):
+        if hasattr(store, "write_many_async") or hasattr(store, "write_many"):
+            outcomes.take(await method(store, "write_many", entries).run_async())
+        else:
+            outcomes.take(await map_bounded(partial(_write_one_async, store), entries, limit=SINGLE_WRITES))
+    return outcomes.of_entries
+
+
+class _Outcomes:
+    """The outcomes of a batch, of which nothing is trusted: neither number nor type, nor that there are any."""
+
+    def __init__(self, count: int) -> None:
+        self.of_entries: list[Outcome] = [StoreTimeoutError("The store did not answer in time.")] * count
+
+    def take(self, outcomes: Sequence[object]) -> None:
+        if len(outcomes) != len(self.of_entries):
+            raise StoreError(f"The store gave {len(outcomes)} outcomes for {len(self.of_entries)} entries.")
+        self.of_entries = [
+            outcome
+            if isinstance(outcome, StoreError) or (isinstance(outcome, str) and outcome)
+            else _no_reference(outcome)
+            for outcome in outcomes
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            self.of_entries = [write_failure(error)] * len(self.of_entries)
+        return isinstance(error, Exception)
+
+
+def _no_reference(outcome: object) -> StoreError:
+    return StoreError(f"The store gave {type(outcome).__name__} instead of a reference.")
+
+
+def _write_one(store: Any, entry: StoreEntry) -> object:
+    try:
+        return method(store, "write", key=entry.key, content=entry.content).run()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
+        return write_failure(error)
+
+
+async def _write_one_async(store: Any, entry: StoreEntry) -> object:
+    try:
+        return await method(store, "write", key=entry.key, content=entry.content).run_async()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
+        return write_failure(error)
+
+
+def delete_quietly(store: Any, references: Sequence[str]) -> Effect[None]:
+    """
+    Remove entries that no conversation refers to, as well as the store can. Failures are logged, never raised.
+
+    Asynchronous callers are shielded from cancellation for at most `CLEAN_UP_SECONDS`, so that a cancelled run can
+    still clean up.
+
+    :param store: Any store; without a `delete`, nothing happens.
+    :param references: What to remove.
+    :returns: The effect.
+    """
+    able = bool(references) and (hasattr(store, "delete") or hasattr(store, "delete_async"))
+
+    def delete() -> None:
+        with _quiet(store, len(references)):
+            if able:
+                method(store, "delete", references).run()
+
+    async def delete_async() -> None:
+        with _quiet(store, len(references)), anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
+            if able:
+                await method(store, "delete", references).run_async()
+
+    return Effect(delete, delete_async)
+
+
+@contextmanager
+def _quiet(store: object, count: int) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - an orphan costs space, an error here would cost the run
+        logger.warning(
+            "Entries that nothing refers to could not be removed from the store.",
+            extra={"store": type(store).__name__, "entries": count, "error": type(error).__name__},
+        )

@@ -1,0 +1,132 @@
+"""Cancel an operation at a chosen suspension point, in each of the ways in which programs cancel."""
+
+import asyncio
+import itertools
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
+from enum import Enum
+from typing import Any, TypeVar
+
+from anyio import CancelScope
+
+T = TypeVar("T")
+
+_FAR = 1_000_000.0  # seconds; a timeout that only a jump of the clock reaches
+
+Operation = Callable[[], Coroutine[Any, Any, object]]
+
+
+class Cancellation(Enum):
+    """Who cancels."""
+
+    TASK = "task"  # asyncio.Task.cancel
+    WAIT_FOR = "wait_for"  # the timeout of asyncio.wait_for
+    SCOPE = "scope"  # an anyio cancel scope around the operation
+
+
+async def _nothing() -> None:
+    pass
+
+
+def cancel_at(operation: Operation, *, step: int, by: Cancellation, afterwards: Operation = _nothing) -> bool:
+    """
+    Run an operation in an event loop of its own and cancel it when it suspends for the `step`-th time.
+
+    Suspensions of the tasks that the operation starts count as well. Nothing here waits for real time: the clock of
+    the loop is moved where a timeout is to expire.
+
+    :param operation: Starts the operation.
+    :param step: Which suspension, counted from 1.
+    :param by: Who cancels.
+    :param afterwards: Starts what is to be done at the end in the same loop, undisturbed, such as closing a store.
+    :returns: Whether the operation suspended that often; if not, it ran to its end undisturbed.
+    """
+    return asyncio.run(_cancel_at(operation, step, by, afterwards))
+
+
+def each_cancellation(
+    operation: Operation, *, afterwards: Operation = _nothing, most: int = 200
+) -> Iterator[tuple[Cancellation, int, bool]]:
+    """
+    Run an operation again and again, cancelled at its first suspension, its second, and so on, until one run ends.
+
+    :param operation: Starts the operation.
+    :param afterwards: As in `cancel_at`.
+    :param most: The most suspensions to try for each way of cancelling.
+    :returns: After each run: who cancelled, at which suspension, and whether it came to that suspension.
+    """
+    for by in Cancellation:
+        for step in itertools.count(1):
+            reached = cancel_at(operation, step=step, by=by, afterwards=afterwards)
+            yield by, step, reached
+            if not reached or step >= most:
+                break
+
+
+async def _cancel_at(operation: Operation, step: int, by: Cancellation, afterwards: Operation) -> bool:
+    loop = asyncio.get_running_loop()
+    trigger = _Trigger(loop, step)
+    loop.set_task_factory(trigger.make_task)
+    try:
+        with suppress(asyncio.CancelledError, TimeoutError):
+            await loop.create_task(_run(operation, by, trigger))
+    finally:
+        loop.set_task_factory(None)
+        await afterwards()
+    return trigger.count >= step
+
+
+async def _run(operation: Operation, by: Cancellation, trigger: "_Trigger") -> None:
+    if by is Cancellation.SCOPE:
+        with CancelScope() as scope:
+            trigger.cancel = scope.cancel
+            await operation()
+    elif by is Cancellation.WAIT_FOR:
+        trigger.cancel = trigger.expire_timeouts
+        await asyncio.wait_for(operation(), _FAR)
+    else:
+        task = asyncio.current_task()
+        assert task is not None
+        trigger.cancel = task.cancel
+        await operation()
+
+
+class _Trigger:
+    def __init__(self, loop: asyncio.AbstractEventLoop, step: int) -> None:
+        self._loop = loop
+        self._step = step
+        self.count = 0
+        self.cancel: Callable[[], object] = self.expire_timeouts
+
+    def expire_timeouts(self) -> None:
+        now = self._loop.time
+        self._loop.time = lambda: now() + 2 * _FAR  # type: ignore[method-assign]
+
+    def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> "asyncio.Task[Any]":
+        return asyncio.Task(self._watched(coroutine), loop=loop, **settings)
+
+    async def _watched(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return await self._steps(coroutine)
+
+    @types.coroutine
+    def _steps(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Any, None, T]:
+        error: BaseException | None = None
+        while True:
+            try:
+                awaited = coroutine.send(None) if error is None else coroutine.throw(error)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            self.count += 1
+            if self.count == self._step:
+                # Runs before anything that the suspended task waits for can wake it.
+                self._loop.call_soon(self.cancel)
+            error = None
+            try:
+                yield awaited
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as thrown:  # noqa: BLE001 - it belongs to the coroutine inside
+                error = thrown

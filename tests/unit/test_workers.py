@@ -1,0 +1,223 @@
+import asyncio
+import gc
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import anyio
+import pytest
+from anyio import CapacityLimiter
+
+from haybaler.workers import WORKERS, PerLoop, map_bounded, run_in_worker
+
+
+@pytest.mark.anyio
+async def test_results_are_in_the_order_of_the_items() -> None:
+    events = [anyio.Event() for _ in range(5)]
+
+    async def finish_last_first(index: int) -> int:
+        if index < 4:
+            await events[index + 1].wait()
+        events[index].set()
+        return index * 10
+
+    assert await map_bounded(finish_last_first, range(5), limit=5) == [0, 10, 20, 30, 40]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("items", "limit", "peak"), [(100, 7, 7), (3, 7, 3), (1, 1, 1), (0, 7, 0)])
+async def test_at_most_the_limit_is_in_flight(items: int, limit: int, peak: int) -> None:
+    in_flight = 0
+    most = 0
+
+    async def count(item: int) -> int:
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        await anyio.lowlevel.checkpoint()
+        in_flight -= 1
+        return item
+
+    assert await map_bounded(count, range(items), limit=limit) == list(range(items))
+    assert most == peak
+
+
+@pytest.mark.anyio
+async def test_the_first_error_cancels_the_rest_and_is_raised_as_it_is() -> None:
+    error = ConnectionResetError("reset")
+    begun: list[int] = []
+    cancelled: list[int] = []
+
+    async def fail_at_three(item: int) -> None:
+        begun.append(item)
+        if item == 3:
+            raise error
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            cancelled.append(item)
+            raise
+
+    with pytest.raises(ConnectionResetError) as caught:
+        await map_bounded(fail_at_three, range(1_000), limit=4)
+    assert caught.value is error
+    assert begun == [0, 1, 2, 3]
+    assert sorted(cancelled) == [0, 1, 2]
+
+
+@pytest.mark.anyio
+async def test_an_error_stops_its_own_task_too() -> None:
+    begun: list[int] = []
+
+    async def fail(item: int) -> None:
+        begun.append(item)
+        raise ValueError(item)
+
+    with pytest.raises(ValueError, match=r"^0$"):
+        await map_bounded(fail, range(1_000), limit=1)
+    assert begun == [0]
+
+
+@pytest.mark.anyio
+async def test_a_cancellation_from_outside_passes_through() -> None:
+    started = asyncio.Event()
+
+    async def hang(_: int) -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    task = asyncio.create_task(map_bounded(hang, range(10), limit=3))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.anyio
+async def test_a_worker_leaves_the_default_executor_to_others() -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the default executor was used")
+
+    class Refusing(ThreadPoolExecutor):
+        submit = refuse  # type: ignore[assignment]
+
+    asyncio.get_running_loop().set_default_executor(Refusing(1))
+    assert await run_in_worker(threading.get_ident) != threading.get_ident()
+
+
+@pytest.mark.anyio
+async def test_workers_work_while_the_default_executor_is_full() -> None:
+    loop = asyncio.get_running_loop()
+    release = threading.Event()
+    pool = ThreadPoolExecutor(1)
+    loop.set_default_executor(pool)
+    stuck = loop.run_in_executor(None, release.wait)
+    assert await run_in_worker(lambda: "done") == "done"
+    release.set()
+    await stuck
+
+
+@pytest.mark.anyio
+async def test_workers_are_bounded_by_their_own_limiter() -> None:
+    lock = threading.Lock()
+    in_flight = 0
+    most = 0
+    barrier = threading.Barrier(WORKERS)
+
+    def meet() -> None:
+        nonlocal in_flight, most
+        with lock:
+            in_flight += 1
+            most = max(most, in_flight)
+        barrier.wait()  # passes only when as many threads as allowed are here
+        with lock:
+            in_flight -= 1
+
+    await asyncio.gather(*(run_in_worker(meet) for _ in range(2 * WORKERS)))
+    assert most == WORKERS
+    assert anyio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+
+
+@pytest.mark.anyio
+async def test_a_caller_may_bring_a_limiter() -> None:
+    limiter = CapacityLimiter(1)
+    assert await run_in_worker(lambda: limiter.borrowed_tokens, limiter=limiter) == 1
+    assert limiter.borrowed_tokens == 0
+
+
+def test_workers_serve_one_event_loop_after_another() -> None:
+    for _ in range(3):
+        assert asyncio.run(run_in_worker(lambda: "done")) == "done"
+
+
+class Client:
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+
+
+def test_each_event_loop_has_its_own_object() -> None:
+    clients = PerLoop(Client)
+
+    async def same() -> Client:
+        assert clients.get() is clients.get()
+        assert clients.get().loop is asyncio.get_running_loop()
+        return clients.get()
+
+    assert asyncio.run(same()) is not asyncio.run(same())
+
+
+def test_event_loops_in_many_threads_at_once_have_their_own_objects() -> None:
+    clients = PerLoop(Client)
+    barrier = threading.Barrier(8)
+
+    async def use() -> bool:
+        client = clients.get()
+        await run_in_worker(barrier.wait)  # every loop has its object now
+        return clients.get() is client and client.loop is asyncio.get_running_loop()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: asyncio.run(use()), range(8))) == [True] * 8
+
+
+def test_a_popped_object_is_made_anew() -> None:
+    clients = PerLoop(Client)
+
+    async def use() -> None:
+        assert clients.pop() is None
+        client = clients.get()
+        assert clients.pop() is client
+        assert clients.pop() is None
+        assert clients.get() is not client
+
+    asyncio.run(use())
+
+
+def test_an_object_that_refers_to_its_loop_is_forgotten_once_that_loop_is_closed() -> None:
+    clients = PerLoop(Client)
+
+    async def use() -> "weakref.ref[Client]":
+        return weakref.ref(clients.get())
+
+    first = asyncio.run(use())
+    asyncio.run(use())
+    gc.collect()
+    assert first() is None
+
+
+def test_a_factory_that_fails_is_asked_again() -> None:
+    attempts: list[int] = []
+
+    def fail_once() -> str:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise ConnectionError
+        return "client"
+
+    clients = PerLoop(fail_once)
+
+    async def use() -> str:
+        with pytest.raises(ConnectionError):
+            clients.get()
+        return clients.get()
+
+    assert asyncio.run(use()) == "client"
