@@ -77,7 +77,9 @@ class Arguments:
         :raises ToolArgumentError: If it is neither true nor false.
         """
         value = self._given.get(name, default)
-        flag = value if isinstance(value, bool) else _FLAGS.get(value.strip().lower()) if isinstance(value, str) else None
+        flag = (
+            value if isinstance(value, bool) else _FLAGS.get(value.strip().lower()) if isinstance(value, str) else None
+        )
         if flag is None:
             raise ToolArgumentError(f"`{name}` must be true or false, not {quoted(value)}.")
         return flag

@@ -64,7 +64,8 @@ def read_steps(store: Any, given: Mapping[str, Any], limits: ReadBackLimits) -> 
         return page_answer(page)
     if page.total > limits.max_file_bytes:
         raise ToolArgumentError(
-            f"{quoted(reference)} holds a file of {page.total} bytes; at most {limits.max_file_bytes} can be shown here."
+            f"{quoted(reference)} holds a file of {page.total} bytes; no more than {limits.max_file_bytes} "
+            "can be shown here."
         )
     return (yield from in_worker(binary_answer, (yield from _whole(store, reference)), reference))
 

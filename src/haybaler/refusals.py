@@ -17,13 +17,13 @@ from haybaler.errors import (
 logger = logging.getLogger(__name__)
 
 NO_STORE = (
-    "Stored results cannot be read: this run has no store. Go on without it, or run the tool again that gave the result."
+    "Stored results cannot be read back, because this run has no store. "
+    "Run the tool again that gave the result, if you still need it."
 )
 
 _AGAIN = "Run the tool again if you still need it."
 _FOREIGN = "{0} is not a reference of this run's store. Give a reference exactly as it stands in the conversation."
-# The first row that fits; most specific first. Stores of other people raise builtin errors. None stands for an error
-# that an operating system has for a name that cannot be a file's.
+# The first row that fits, most specific first. Stores of other people raise builtin errors.
 _SENTENCES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((AsyncOnlyError,), "The store can only be read in an asynchronous run. Go on without {0}."),
     ((ReferenceNotFoundError,), f"Nothing is stored under {{0}} any more. {_AGAIN}"),

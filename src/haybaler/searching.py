@@ -1,4 +1,4 @@
-"""
+r"""
 Searching a text for what a model asks, within a bound on time whatever the pattern.
 
 Python's own engine cannot be interrupted, and holds the interpreter's lock. The `regex` engine lets go of the lock and
@@ -6,7 +6,7 @@ has a time limit, with three gaps, found by experiment and closed here:
 
 - Repeats such as `(?:a{1000}){1000}` are written out when the pattern is compiled, without a limit: a pattern whose
   written-out size is too great is refused before.
-- The limit is looked at between the scans of one operator, and `\\w+` or a lookbehind alone scans as far as the text
+- The limit is looked at between the scans of one operator, and `\w+` or a lookbehind alone scans as far as the text
   goes: the engine sees one piece of the text at a time.
 - Fuzzy matching and recursion take memory faster than time: they are refused, with all other special constructs that
   Python's own `re` does not have.
@@ -14,7 +14,6 @@ has a time limit, with three gaps, found by experiment and closed here:
 
 import re
 from dataclasses import dataclass
-from math import prod
 from time import monotonic
 
 import regex
@@ -77,7 +76,7 @@ def compiled(pattern: str, *, is_regex: bool, case_sensitive: bool) -> "regex.Pa
     try:
         return regex.compile(pattern if is_regex else regex.escape(pattern), flags, cache_pattern=False)
     except Exception as error:  # the engine has more kinds of refusal than its own error class
-        reason = error.msg if isinstance(error, regex.error) else "it is too complicated"
+        reason = error if isinstance(error, regex.error) else "it is too complicated"
         raise ToolArgumentError(f"The pattern is not a valid regular expression: {reason}.") from error
 
 
@@ -107,9 +106,7 @@ def _written_out(bare: str) -> int:
     return len(bare) * single * nested
 
 
-def search(
-    text: str, pattern: "regex.Pattern[str]", *, start: int = 0, most: int, seconds: float
-) -> Found:
+def search(text: str, pattern: "regex.Pattern[str]", *, start: int = 0, most: int, seconds: float) -> Found:
     """
     Find the first matches of a pattern.
 

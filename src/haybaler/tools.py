@@ -1,13 +1,15 @@
 """The toolset through which a model reads stored results back, and how its tools find the run's store."""
 
 import copy
+import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import Any, NoReturn, Self
 
 from haystack.components.agents.state.state import State
 from haystack.core.serialization import generate_qualified_class_name
-from haystack.tools import Tool, Toolset
+from haystack.tools.tool import Tool
+from haystack.tools.toolset import Toolset
 from haystack.utils.deserialization import deserialize_component_inplace
 
 from haybaler.effects import Steps, perform, perform_async
@@ -18,62 +20,229 @@ from haybaler.paging import Answer
 from haybaler.reading import ReadBackLimits
 from haybaler.refusals import NO_STORE, refusal
 from haybaler.serialization import serialized
-from haybaler.tool_specs import READ, SEARCH, ToolSpec
+from haybaler.tool_specs import SPECS, ToolSpec
 
-Function = Callable[..., Answer]
-AsyncFunction = Callable[..., Coroutine[Any, Any, Answer]]
+logger = logging.getLogger(__name__)
+
+Functions = tuple[Callable[..., Answer], Callable[..., Coroutine[Any, Any, Answer]]]
 
 
 class ResultTool(Tool):
     """
     A tool that reads from the run's own store, or else from the one that it was made with.
 
-    Which store a run has stands in the Agent's State. A tool that asks for the State is not run beside other calls of
-    the same step, so the tools of one run are bound to its store as soon as it is known (see `bind_tools`).
+    Which store a run has stands in the Agent's State. The Agent does not run a tool that asks for the State beside the
+    other calls of a step, so the tools of one run are bound to its store as soon as it is known (see `bind_tools`).
 
     :param spec: What the tool is called, how it is described, and what it does.
     :param store: The store for runs without one of their own, or None.
     :param limits: How much one call may read.
-    :param of_one_run: Whether the tool belongs to a single run and may be bound.
+    :param of_one_run: Whether the tool belongs to a single run, so that it may be bound.
     """
 
     def __init__(self, spec: ToolSpec, store: Any, limits: ReadBackLimits, *, of_one_run: bool = False) -> None:
         self.spec = spec
         self.store = store
         self.limits = limits
-        self._of_one_run = of_one_run
-        function, async_function = self._unbound()
+        self.of_one_run = of_one_run
+        function, async_function = _unbound(spec, store, limits)
         super().__init__(
             name=spec.name,
             description=spec.description,
             parameters=spec.parameters(limits),
             function=function,
             async_function=async_function,
-            outputs_to_string={"raw_result": True},  # content parts of images and files; text stays a string
+            outputs_to_string={"raw_result": True},  # the content parts of images and files; a text stays a string
         )
-
-    def spawn(self) -> "ResultTool":
-        """
-        Return a copy for a single run.
-
-        :returns: The copy, not bound to a store yet.
-        """
-        return ResultTool(self.spec, self.store, self.limits, of_one_run=True)
 
     def bind(self, store: Any | None) -> None:
         """
-        Bind the tool to a store, so that its calls run side by side. Tools that are not of one run are left alone.
+        Bind the tool to a store, so that its calls run side by side. A tool that several runs share is left alone.
 
         :param store: The run's own store, or None if it has none.
         """
-        if self._of_one_run:
-            chosen = self.store if store is None else store
-            self.function, self.async_function = self._unbound() if chosen is None else self._bound(chosen)
+        chosen = self.store if store is None else store
+        if self.of_one_run:
+            functions = _unbound if chosen is None else _bound
+            self.function, self.async_function = functions(self.spec, chosen, self.limits)
 
     def invoke(self, /, **kwargs: Any) -> Any:
-        """Call the tool. Unlike other tools, it takes whatever names of arguments a model makes up, and never raises."""
+        """As `Tool.invoke`, but takes whatever names of arguments a model makes up, also `self`; raises nothing."""
         return self.function(**kwargs) if self.function else None
 
     async def invoke_async(self, /, **kwargs: Any) -> Any:
-        """Call the tool, as `invoke` does."""
+        """As `Tool.invoke_async`, but takes whatever names of arguments a model makes up; raises nothing."""
         return await self.async_function(**kwargs) if self.async_function else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        Serialize the tool, for lists that hold it without its toolset.
+
+        :returns: A dictionary with `type` and `data`.
+        :raises NotSerializableError: If the store cannot be serialized.
+        """
+        return _envelope(self, name=self.name, store=self.store, limits=self.limits)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "ResultTool":
+        """
+        Build the tool again.
+
+        :param data: What `to_dict` returned.
+        :returns: The tool.
+        """
+        settings = _settings(data)
+        return cls(SPECS[settings.pop("name")], settings.pop("store"), ReadBackLimits(**settings))
+
+
+class ToolResultToolset(Toolset):
+    """
+    Two tools with which a model reads stored tool results back: `read_tool_result` and `search_tool_result`.
+
+    ```python
+    agent = Agent(chat_generator=..., tools=[web_search, ToolResultToolset(store)], hooks=...)
+    ```
+
+    Whatever goes wrong, the model gets a sentence that it can act on, never an exception. A store that the run brings
+    along in its `hook_context` under `RESULT_STORE_CONTEXT_KEY` takes the place of the toolset's own.
+
+    :param store: The store for runs that bring none along: one of haybaler's, or any object with `read`.
+    :param page_chars: The most characters of one page, and of all matches of one search.
+    :param max_matches: The most matches of one search.
+    :param max_file_bytes: The most bytes of an image or file; by default 20 MB, which fits into the largest request
+        that the big providers take.
+    :raises ConfigurationError: If a limit is not a positive whole number.
+    """
+
+    def __init__(
+        self,
+        store: Any | None = None,
+        *,
+        page_chars: int = 8000,
+        max_matches: int = 20,
+        max_file_bytes: int = 20_000_000,
+    ) -> None:
+        self.store = store
+        self.limits = ReadBackLimits(page_chars=page_chars, max_matches=max_matches, max_file_bytes=max_file_bytes)
+        super().__init__(tools=[ResultTool(spec, store, self.limits) for spec in SPECS.values()])
+
+    def spawn(self, selected_tool_names: set[str] | None = None) -> Self:
+        """
+        Return a copy for a single run, so that concurrent runs with stores of their own never meet.
+
+        :param selected_tool_names: The tools to which the run is restricted; None for both.
+        :returns: The copy. Its tools find the run's store themselves, and can be bound to it.
+        """
+        spawned = copy.copy(self)
+        spawned.tools = [
+            ResultTool(spec, self.store, self.limits, of_one_run=True)
+            for spec in SPECS.values()
+            if selected_tool_names is None or spec.name in selected_tool_names
+        ]
+        return spawned
+
+    def add(self, tool: Tool) -> NoReturn:
+        """
+        Refuse further tools.
+
+        :param tool: A tool.
+        :raises ConfigurationError: Always.
+        """
+        raise ConfigurationError(f"Put {tool.name!r} into the Agent's list of tools, beside the ToolResultToolset.")
+
+    def warm_up(self) -> None:
+        """Warm up the store, if it can be."""
+        optional_method(self.store, "warm_up").run()
+
+    async def warm_up_async(self) -> None:
+        """Warm up the store, if it can be, without blocking the event loop."""
+        await optional_method(self.store, "warm_up").run_async()
+
+    def close(self) -> None:
+        """Close the store, if it can be. The next use reopens it."""
+        optional_method(self.store, "close").run()
+
+    async def close_async(self) -> None:
+        """Close the store, if it can be, without blocking the event loop. The next use reopens it."""
+        await optional_method(self.store, "close").run_async()
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        Serialize the toolset.
+
+        :returns: A dictionary with `type` and `data`.
+        :raises NotSerializableError: If the store cannot be serialized.
+        """
+        return _envelope(self, store=self.store, limits=self.limits)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """
+        Build the toolset again.
+
+        :param data: What `to_dict` returned.
+        :returns: The toolset.
+        """
+        return cls(**_settings(data))
+
+
+def bind_tools(state: State) -> None:
+    """
+    Bind the read-back tools of a run to the run's store, so that several calls of one step run side by side.
+
+    Hooks call it before the model's next call; until then the tools find the store by themselves, one after another.
+
+    :param state: The Agent's live `State`.
+    """
+    store = run_store(state)
+    for tool in state.data.get("tools") or []:
+        if isinstance(tool, ResultTool):
+            tool.bind(store)
+
+
+def _bound(spec: ToolSpec, store: Any, limits: ReadBackLimits) -> Functions:
+    def function(**arguments: Any) -> Answer:
+        return perform(_answer(spec, store, arguments, limits))
+
+    async def async_function(**arguments: Any) -> Answer:
+        return await perform_async(_answer(spec, store, arguments, limits))
+
+    return function, async_function
+
+
+def _unbound(spec: ToolSpec, store: Any, limits: ReadBackLimits) -> Functions:
+    # The Agent looks at the annotation `State` to know that it has to be passed.
+    def function(*, state: State | None = None, **arguments: Any) -> Answer:
+        return perform(_answer(spec, _store_of(state, store), arguments, limits))
+
+    async def async_function(*, state: State | None = None, **arguments: Any) -> Answer:
+        return await perform_async(_answer(spec, _store_of(state, store), arguments, limits))
+
+    return function, async_function
+
+
+def _store_of(state: State | None, default: Any) -> Any:
+    store = run_store(state) if isinstance(state, State) else None
+    return default if store is None else store
+
+
+def _answer(spec: ToolSpec, store: Any, arguments: Mapping[str, Any], limits: ReadBackLimits) -> Steps[Answer]:
+    if store is None:
+        logger.warning("A stored tool result was asked for, but the run has no store.", extra={"tool": spec.name})
+        return NO_STORE
+    try:
+        return (yield from spec.steps(store, arguments, limits))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the model gets a sentence and the run goes on
+        return refusal(error, tool=spec.name, reference=arguments.get("reference"), store=store)
+
+
+def _envelope(part: object, *, limits: ReadBackLimits, store: Any, **settings: Any) -> dict[str, Any]:
+    data = {**settings, "store": None if store is None else serialized(store, "store"), **asdict(limits)}
+    return {"type": generate_qualified_class_name(type(part)), "data": data}
+
+
+def _settings(data: dict[str, Any]) -> dict[str, Any]:
+    settings = dict(data["data"])
+    if settings.get("store") is not None:
+        deserialize_component_inplace(settings, key="store")
+    return settings

@@ -14,7 +14,7 @@ def batch_of(*entries: StoreEntry, binary: bool = True) -> WriteBatch:
     )
 
 
-class Colour(str, Enum):
+class Colour(str, Enum):  # noqa: UP042 - `str()` of its members is not what they hold
     RED = "red"
 
 

@@ -23,7 +23,8 @@ CLIENTS = {
 
 def loaded_by(statement: str) -> set[str]:
     code = f"import json, sys\n{statement}\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
     return set(json.loads(answer.stdout))
 
 

@@ -99,7 +99,8 @@ class Folder:
         try:
             return Folder(path, os.open(name, _FOLDER | _NOFOLLOW, dir_fd=self._descriptor))
         except OSError as error:
-            raise _of_other_kind(error) from error
+            _refuse_other_kind(error)
+            raise
 
     def open_to_read(self, name: str) -> BufferedReader:
         """
@@ -115,7 +116,8 @@ class Folder:
         try:
             descriptor = os.open(self._at(name), _READ, dir_fd=self._descriptor)
         except OSError as error:
-            raise _of_other_kind(error) from error
+            _refuse_other_kind(error)
+            raise
         # Looked at after opening, since it could have changed in between.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -155,7 +157,8 @@ class Folder:
         try:
             os.replace(self._at(name), self._at(new_name), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
         except OSError as error:
-            raise _of_other_kind(error) from error
+            _refuse_other_kind(error)
+            raise
 
     def remove(self, name: str) -> bool:
         """Remove a file or link; return whether there was one."""
@@ -190,5 +193,6 @@ class Folder:
         return name if self._descriptor is not None else os.path.join(self._path, name)  # noqa: PTH118
 
 
-def _of_other_kind(error: OSError) -> Exception:
-    return corrupt() if error.errno in _OTHER_KIND else error
+def _refuse_other_kind(error: OSError) -> None:
+    if error.errno in _OTHER_KIND:
+        raise corrupt() from error
