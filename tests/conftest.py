@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
+from hypothesis import HealthCheck, settings
 from tests.vocabulary import fill_vocabulary
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 os.environ["TIKTOKEN_CACHE_DIR"] = str(fill_vocabulary(Path(__file__).parents[1] / ".vocabulary"))
+
+# How long an example takes is the business of the benchmarks, not of a test on a busy machine.
+settings.register_profile("haybaler", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("haybaler")
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ OVERHEAD_SHARE = 0.02
 # A compactor is never asked for less than this part of the goal, however much of it tools and overhead fill: emptying
 # the conversation would not help then.
 FLOOR_SHARE = 0.25
-# Counters are off by factors from about 0.04 (long blanks) to 6 (emoji); anything beyond is no measurement.
+# Counters are off by factors from about 0.04 (long blanks) to 6 (emoji). A figure beyond this range does not measure
+# the same messages (some chat models report only a part of them) and is not used.
 SCALE_RANGE = (0.02, 10.0)
 
 
@@ -54,21 +55,31 @@ class Calibration:
         available = (provider_tokens - self.overhead) / self.scale - tools
         return int(max(available, FLOOR_SHARE * provider_tokens / self.scale))
 
+    def nearest(self, provider_tokens: int, *counted: int) -> int:
+        """
+        Return the counted size that the provider's figure most likely belongs to.
 
-def calibrate(provider_tokens: int, counted: int, *, context_window: int) -> Calibration:
+        :param provider_tokens: The provider's figure.
+        :param counted: Counted sizes.
+        :returns: The one that is nearest to the figure; of equally near ones the first.
+        """
+        return min(counted, key=lambda size: abs(self.provider_tokens(size) - provider_tokens))
+
+
+def calibrate(provider_tokens: int, counted: int, *, context_window: int) -> Calibration | None:
     """
     Compare the provider's figure with the count of the same messages and tools.
 
-    :param provider_tokens: The provider's figure; 0 if it has not given one.
+    :param provider_tokens: The provider's figure.
     :param counted: What the counter makes of the same messages and tools.
     :param context_window: The size of the window, in tokens.
-    :returns: The calibration; without a figure or a count, one that changes nothing.
+    :returns: The calibration, or None if the figure cannot be one of these messages.
     """
-    if provider_tokens <= 0 or counted <= 0:
-        return Calibration(overhead=max(provider_tokens, 0))
+    if counted < OVERHEAD_SHARE * context_window:
+        return Calibration(overhead=max(provider_tokens - counted, 0))  # too few messages to tell a scale from
     overhead = min(max(provider_tokens - counted, 0), int(OVERHEAD_SHARE * context_window))
     scale = (provider_tokens - overhead) / counted
-    return Calibration(min(max(scale, SCALE_RANGE[0]), SCALE_RANGE[1]), overhead)
+    return Calibration(scale, overhead) if SCALE_RANGE[0] <= scale <= SCALE_RANGE[1] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +115,32 @@ def anchor_at(
     *,
     last: Anchor | None,
     context_window: int,
+    sent: int | None = None,
 ) -> Anchor:
     """
     Return what is known of the beginning of a conversation.
 
     A figure that has not changed although the messages have (somebody cut the conversation, or the last reply came
-    without a figure) is not trusted: the messages are counted, in the scale that the figure once gave.
+    without a figure) is not trusted: the messages are counted, in the scale that the figure once gave. Nor is a new
+    figure that fits what the model was sent better than what somebody has left of it since.
 
     :param reported: The provider's figure; 0 if there is none.
     :param messages: The messages up to the model's last reply.
     :param counted: What the counter makes of them and of the tools.
     :param last: What was known before.
     :param context_window: The size of the window, in tokens.
+    :param sent: If messages are gone that were there before the reply: what the counter made of them all with the reply.
     :returns: The anchor.
     """
     if reported <= 0:
         return Anchor(0, messages, counted, Calibration())
     if last is None or last.reported != reported:
-        return Anchor(reported, messages, reported, calibrate(reported, counted, context_window=context_window))
+        measured = counted if sent is None or last is None else last.calibration.nearest(reported, counted, sent)
+        calibration = calibrate(reported, measured, context_window=context_window)
+        if calibration and measured == counted:
+            return Anchor(reported, messages, reported, calibration)
+        calibration = calibration or Calibration()
+        return Anchor(reported, messages, calibration.provider_tokens(counted), calibration)
     if last.covers(messages):
         return last
     return Anchor(reported, messages, last.calibration.provider_tokens(counted), last.calibration)

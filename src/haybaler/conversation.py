@@ -1,9 +1,10 @@
 """Pure views of a conversation: which results answer which calls, its steps, its task, and what is broken in it."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from haystack.dataclasses import ChatMessage, ChatRole, ToolCall, ToolCallResult
+from haystack.dataclasses import ChatMessage, ChatRole, TextContent, ToolCall, ToolCallResult
 from haystack.dataclasses.chat_message import ChatMessageContentT, ReasoningContent
 
 from haybaler.references import compaction_mark
@@ -63,10 +64,10 @@ def pair(messages: Sequence[ChatMessage]) -> Pairing:
 
 
 class _Desk:
-    """Open calls while a conversation is read: by id and, for calls whose ids are missing, by tool name."""
+    """The open calls while a conversation is read, under each key that a result may ask for."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str], dict[int, list[Position]]] = {}
+        self._open: dict[tuple[str, str], list[deque[Position]]] = {}  # one queue for each message, the newest last
         self._calls: dict[Position, ToolCall] = {}
         self.results: dict[int, set[int]] = {}
         self.orphans: set[Position] = set()
@@ -74,38 +75,39 @@ class _Desk:
     def open(self, index: int, calls: Sequence[ToolCall]) -> None:
         for place, call in enumerate(calls):
             self._calls[index, place] = call
-            for key in _keys(call):
-                self._open.setdefault(key, {}).setdefault(index, []).append((index, place))
+            for key in (("name", call.tool_name), ("id", call.id) if call.id else ("name without id", call.tool_name)):
+                queues = self._open.setdefault(key, [])
+                if not queues or queues[-1][-1][0] != index:
+                    queues.append(deque())
+                queues[-1].append((index, place))
 
     def answer(self, result: Position, origin: ToolCall) -> None:
-        for key in _keys(origin):
-            call = self._take(key, origin)
+        # Where both sides have an id, only the id counts.
+        by_id = (("id", origin.id), ("name without id", origin.tool_name)) if origin.id else ()
+        for key in by_id or (("name", origin.tool_name),):
+            call = self._take(key, origin.tool_name)
             if call is not None:
                 self.results.setdefault(call[0], set()).add(result[0])
                 return
         self.orphans.add(result)
 
-    def _take(self, key: tuple[str, str], origin: ToolCall) -> Position | None:
-        by_message = self._open.get(key, {})
-        for index in reversed(list(by_message)):
-            by_message[index] = [position for position in by_message[index] if position in self._calls]
-            if not by_message[index]:
-                del by_message[index]
+    def _take(self, key: tuple[str, str], tool_name: str) -> Position | None:
+        queues = self._open.get(key, [])
+        while queues:
+            while queues[-1] and queues[-1][0] not in self._calls:
+                queues[-1].popleft()
+            if not queues[-1]:
+                queues.pop()
                 continue
-            # Where both sides have an id, only the id counts.
-            fitting = [p for p in by_message[index] if key[0] == "id" or not (origin.id and self._calls[p].id)]
-            same_tool = [p for p in fitting if self._calls[p].tool_name == origin.tool_name]
-            for position in (*same_tool, *fitting):
-                del self._calls[position]
-                return position
+            open_calls = (position for position in queues[-1] if position in self._calls)
+            same_tool = (position for position in open_calls if self._calls[position].tool_name == tool_name)
+            position = next(same_tool, queues[-1][0])
+            del self._calls[position]
+            return position
         return None
 
     def still_open(self) -> Iterable[Position]:
         return self._calls.keys()
-
-
-def _keys(call: ToolCall) -> list[tuple[str, str]]:
-    return [*([("id", call.id)] if call.id else []), ("name", call.tool_name)]
 
 
 def _last_call_index(messages: Sequence[ChatMessage]) -> int | None:
@@ -113,7 +115,7 @@ def _last_call_index(messages: Sequence[ChatMessage]) -> int | None:
     for index in reversed(range(len(messages))):
         if messages[index].tool_calls:
             return index
-        if not messages[index].is_from(ChatRole.TOOL):
+        if messages[index].role != ChatRole.TOOL:
             return None
     return None
 
@@ -144,7 +146,7 @@ def _without(message: ChatMessage, index: int, pairing: Pairing) -> ChatMessage 
             if (index, results - 1) in pairing.orphans:
                 continue
         content.append(part)
-    if all(isinstance(part, ReasoningContent) for part in content):
+    if all(isinstance(part, ReasoningContent) or part == TextContent("") for part in content):
         return None
     return replace(message, _content=content)
 
@@ -157,7 +159,7 @@ def leading_system_end(messages: Sequence[ChatMessage]) -> int:
     :returns: Index of the first message that is no system message, or that a compaction left.
     """
     for index, message in enumerate(messages):
-        if not message.is_from(ChatRole.SYSTEM) or compaction_mark(message) is not None:
+        if message.role != ChatRole.SYSTEM or compaction_mark(message) is not None:
             return index
     return len(messages)
 
@@ -169,7 +171,7 @@ def last_assistant_index(messages: Sequence[ChatMessage]) -> int:
     :param messages: The conversation.
     :returns: The index, or -1 if there is none.
     """
-    return next((i for i in reversed(range(len(messages))) if messages[i].is_from(ChatRole.ASSISTANT)), -1)
+    return next((i for i in reversed(range(len(messages))) if messages[i].role == ChatRole.ASSISTANT), -1)
 
 
 def run_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
@@ -180,7 +182,7 @@ def run_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
     :returns: Indices of the user messages after the last answer; where there are none, what `current_task` finds.
     """
     start = len(messages)
-    while start and not (messages[start - 1].is_from(ChatRole.ASSISTANT) or messages[start - 1].tool_call_results):
+    while start and not (messages[start - 1].role == ChatRole.ASSISTANT or messages[start - 1].tool_call_results):
         start -= 1
     return tuple(i for i in range(start, len(messages)) if is_users(messages[i])) or current_task(messages)
 
@@ -201,8 +203,12 @@ def current_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
         if is_users(message):
             first_user = index if first_user is None else first_user
             begun = begun if in_step else index
-        else:
-            in_step = bool(message.tool_calls or message.tool_call_results)
+        elif message.tool_calls or message.tool_call_results:
+            in_step = True
+        elif is_compaction_product(message):
+            in_step = in_step or first_user is not None  # it stands for steps that were removed
+        elif message.role == ChatRole.ASSISTANT:
+            in_step = False
     last = begun if begun is not None else first_user
     if last is None:
         return ()
@@ -219,7 +225,19 @@ def is_users(message: ChatMessage) -> bool:
     :param message: Any message.
     :returns: True for a message of the user's role without the mark of a compaction.
     """
-    return message.is_from(ChatRole.USER) and compaction_mark(message) is None
+    # Ten times as quick as `is_from`, which makes a table of all roles at each call.
+    return message.role == ChatRole.USER and compaction_mark(message) is None
+
+
+def is_compaction_product(message: ChatMessage, strategy: str | None = None) -> bool:
+    """
+    Whether a compaction left a message of its own, such as a note or a summary.
+
+    :param message: Any message.
+    :param strategy: Only products of this strategy.
+    :returns: False for calls and results, which some compactions mark after changing them in place.
+    """
+    return compaction_mark(message, strategy) is not None and not (message.tool_calls or message.tool_call_results)
 
 
 def fresh_results(messages: Sequence[ChatMessage]) -> list[int]:

@@ -43,6 +43,14 @@ class StoreFullError(StoreUnavailableError):
     """The store answers, but has no room for the entry (disk full, quota, memory limit)."""
 
 
+class StoreConfigurationError(StoreError, PermissionError):
+    """The store refuses what it was set up with: credentials, rights, certificates, the kind of server. Not retried."""
+
+
+class EntryTooLargeError(StoreError, ValueError):
+    """The entry is larger than the store takes; its neighbours in a batch are not affected."""
+
+
 class ReferenceNotFoundError(StoreError, LookupError):
     """The reference belongs to this store and scope, but nothing is stored under it (any more)."""
 
@@ -76,6 +84,8 @@ def store_error(error: BaseException, *, action: str, missing_means_absent: bool
     """
     if isinstance(error, StoreError):
         return error
+    if isinstance(error, AsyncOnlyError):
+        return AsyncOnlyStoreError(str(error))
     reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
     text = f"Could not {action}: {reason}."
     if isinstance(error, FileNotFoundError) and missing_means_absent:

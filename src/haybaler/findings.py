@@ -6,7 +6,7 @@ from haybaler.searching import Found, Match, compiled, search
 from haybaler.stores.driver import page_start
 
 # What a search may take, so that the answer is there within a second.
-_SECONDS = 0.5
+_SECONDS = 0.3
 # The most that is shown of a match itself, in characters.
 _MATCH_CHARS = 200
 

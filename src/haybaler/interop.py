@@ -56,17 +56,36 @@ def has_synchronous(target: object, name: str) -> bool:
     return callable(function) and not inspect.iscoroutinefunction(function)
 
 
+def has_asynchronous(target: object, name: str) -> bool:
+    """
+    Whether a method has an asynchronous form, so that no worker thread is needed for it.
+
+    :param target: The object.
+    :param name: The method's name, without `_async`.
+    :returns: True for a method `name_async`, or a coroutine function called `name`.
+    """
+    return _native(target, name) is not None
+
+
 def _call(target: object, name: str, *args: Any, **kwargs: Any) -> Any:
     if not has_synchronous(target, name):
-        raise AsyncOnlyError(f"{type(target).__name__} has no synchronous `{name}`; run the Agent with `run_async`.")
-    return getattr(target, name)(*args, **kwargs)
+        raise _async_only(target, name)
+    result = getattr(target, name)(*args, **kwargs)
+    if inspect.iscoroutine(result):
+        result.close()
+        raise _async_only(target, name)
+    return result
+
+
+def _async_only(target: object, name: str) -> AsyncOnlyError:
+    return AsyncOnlyError(f"{type(target).__name__} has no synchronous `{name}`; run the Agent with `run_async`.")
 
 
 async def _call_async(target: object, name: str, *args: Any, **kwargs: Any) -> Any:
     native = _native(target, name)
-    if native is not None:
-        return await native(*args, **kwargs)
-    return await run_in_worker(partial(getattr(target, name), *args, **kwargs))
+    call = partial(native or getattr(target, name), *args, **kwargs)
+    result = await run_in_worker(call) if native is None else call()
+    return await result if inspect.isawaitable(result) else result
 
 
 def _native(target: object, name: str) -> Callable[..., Any] | None:

@@ -86,19 +86,28 @@ def carry_out(plan: OffloadPlan, store: Any, *, timeout: float | None) -> Steps[
     :param timeout: Seconds that asynchronous callers wait for one batch; None for no limit.
     :returns: Steps that end in the new conversation, or None if nothing was replaced.
     """
+    written: list[str] = []
     try:
         while not plan.is_complete:
             items = yield from in_worker(plan.next_batch)
             if items:
-                plan.settle((yield from await_effect(write_items(store, items, timeout=timeout))))
+                outcomes = yield from await_effect(write_items(store, items, timeout=timeout))
+                written += [outcome for outcome in outcomes if isinstance(outcome, str)]
+                if plan.is_predictable:
+                    plan.settle(outcomes)
+                else:  # the pointers are made and sized only now, which takes its time
+                    yield from in_worker(plan.settle, outcomes)
+        if plan.orphans:
+            yield from await_effect(delete_quietly(store, plan.orphans))
+    except GeneratorExit:
+        raise  # abandoned together with its event loop: nothing can be awaited any more
     except BaseException:
-        yield from await_effect(delete_quietly(store, plan.references_in_flight()))
+        in_vain = dict.fromkeys([*written, *plan.references_in_flight()])
+        yield from await_effect(delete_quietly(store, list(in_vain)))
         raise
     for slot, error in plan.failures:
         logger.warning(
             "A tool result could not be written to the store and stays in the conversation.",
             extra={"tools": slot.tool_names, "store": type(store).__name__, "error": str(error)},
         )
-    if plan.orphans:
-        yield from await_effect(delete_quietly(store, plan.orphans))
     return plan.messages if plan.changed else None

@@ -5,7 +5,7 @@ import re
 from binascii import b2a_base64
 from pathlib import PurePosixPath
 
-import filetype
+import filetype  # type: ignore[import-untyped]
 from haystack.dataclasses import FileContent, ImageContent
 from haystack.dataclasses.image_content import IMAGE_MIME_TYPES
 
@@ -68,7 +68,7 @@ def binary_answer(content: bytes, reference: str) -> Answer:
 def _mime_type(content: bytes, reference: str) -> str | None:
     """Trust the bytes for images, which providers check, and the extension for files, which may be zip archives."""
     kind = filetype.guess(content[:_MAGIC_BYTES])
-    found = kind.mime if kind else None
+    found: str | None = kind.mime if kind else None
     if found and _is_image(found):
         return found
     named = mimetypes.guess_type(f"name{PurePosixPath(reference).suffix}")[0]

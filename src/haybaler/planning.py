@@ -111,7 +111,8 @@ class OffloadPlan:
     :param slots: The candidates, oldest first; taken one after another, as far as needed.
     :param surplus: How many tokens are to be saved; None for every slot that saves any.
     :param size: Sizes a message in tokens.
-    :param predict: The reference that a key will have, or a guess of equal length where the store cannot say.
+    :param predict: The reference that a key will have; None where the store cannot say. The key itself then stands in
+        when a pointer is sized.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class OffloadPlan:
         *,
         surplus: int | None,
         size: Callable[[ChatMessage], int],
-        predict: Callable[[str], str],
+        predict: Callable[[str], str] | None,
     ) -> None:
         self.messages = list(messages)
         self.changed = False
@@ -131,7 +132,8 @@ class OffloadPlan:
         self._slots = iter(slots)
         self._surplus = surplus
         self._size = size
-        self._predict = predict
+        self._predict = predict or str
+        self.is_predictable = predict is not None
         self._batch: list[tuple[Slot, ChatMessage]] = []
         self._hopeless = self._exhausted = False
 
@@ -164,9 +166,12 @@ class OffloadPlan:
         """
         Return what may have been written although the conversation will not be replaced.
 
-        :returns: The references of the batches so far, predicted ones of the last.
+        :returns: The references of the settled batches, and predicted ones of the batch that is being written.
         """
-        return [*self.orphans, *self.written, *(self._predict(key) for slot, _ in self._batch for key in slot.keys)]
+        return [*self.orphans, *self.written, *(r for slot, _ in self._batch for r in self._predicted(slot))]
+
+    def _predicted(self, slot: Slot) -> list[str]:
+        return [self._predict(key) for key in slot.keys] if self.is_predictable else []
 
     def settle(self, outcomes: Sequence[str | StoreError]) -> None:
         """
@@ -183,8 +188,8 @@ class OffloadPlan:
             if failure is not None:
                 errors.append(failure)
                 self.failures.append((slot, failure))
-                late = isinstance(failure, StoreTimeoutError)
-                self.orphans.extend([self._predict(key) for key in slot.keys] if late else references)
+                late = self._predicted(slot) if isinstance(failure, StoreTimeoutError) else []
+                self.orphans.extend(dict.fromkeys([*references, *late]))
             else:
                 self._swap(slot, replacement, references)
         # Nothing got through and the store is not there: asking it for every further result would only cost time.
@@ -193,11 +198,11 @@ class OffloadPlan:
             and len(errors) == len(self._batch)
             and all(isinstance(e, StoreUnavailableError) for e in errors)
         )
+        self._batch = []
 
     def _swap(self, slot: Slot, predicted: ChatMessage, references: list[str]) -> None:
-        replacement = slot.replaced(references)
-        if replacement == predicted:
-            replacement = predicted
+        as_predicted = predicted.meta[OFFLOADED_META] == references
+        replacement = predicted if as_predicted else slot.replaced(references)
         saving = slot.tokens - self._size(replacement)
         if saving <= 0:
             self.orphans.extend(references)

@@ -67,7 +67,10 @@ def read_steps(store: Any, given: Mapping[str, Any], limits: ReadBackLimits) -> 
             f"{quoted(reference)} holds a file of {page.total} bytes; no more than {limits.max_file_bytes} "
             "can be shown here."
         )
-    return (yield from in_worker(binary_answer, (yield from _whole(store, reference)), reference))
+    content = yield from _whole(store, reference)
+    if isinstance(content, str):  # replaced since its page was read
+        return page_answer(page_of(content, offset, limit))
+    return (yield from in_worker(binary_answer, content, reference))
 
 
 def search_steps(store: Any, given: Mapping[str, Any], limits: ReadBackLimits) -> Steps[Answer]:

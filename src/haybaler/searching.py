@@ -2,12 +2,14 @@ r"""
 Searching a text for what a model asks, within a bound on time whatever the pattern.
 
 Python's own engine cannot be interrupted, and holds the interpreter's lock. The `regex` engine lets go of the lock and
-has a time limit, with three gaps, found by experiment and closed here:
+has a time limit, with four gaps, found by experiment and closed here:
 
 - Repeats such as `(?:a{1000}){1000}` are written out when the pattern is compiled, without a limit: a pattern whose
   written-out size is too great is refused before.
 - The limit is looked at between the scans of one operator, and `\w+` or a lookbehind alone scans as far as the text
   goes: the engine sees one piece of the text at a time.
+- The limit counts the processor time of the whole process, which on a busy machine is much less than the time that
+  passes: each piece has a small limit, and the time that passes is looked at in between.
 - Fuzzy matching and recursion take memory faster than time: they are refused, with all other special constructs that
   Python's own `re` does not have.
 """
@@ -21,10 +23,12 @@ import regex
 from haybaler.errors import ToolArgumentError
 
 MAX_PATTERN_CHARS = 500
-# Compiling takes up to a microsecond for each character of the pattern with its repeats written out.
-_MAX_WRITTEN_OUT = 50_000
+# Compiling takes a few microseconds for each character of the pattern with its repeats written out.
+_MAX_WRITTEN_OUT = 10_000
 # Matches that begin in a window are looked for; the engine sees as much again on either side of it, in characters.
-_WINDOW_CHARS = 32_768
+WINDOW_CHARS = 4_096
+# Processor time for one piece of the text. A pattern that is not hostile takes a few milliseconds at most.
+_PIECE_SECONDS = 0.1
 
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 _REPEAT = re.compile(r"\{(\d+)(?:,\d*)?\}")
@@ -110,7 +114,7 @@ def search(text: str, pattern: "regex.Pattern[str]", *, start: int = 0, most: in
     """
     Find the first matches of a pattern.
 
-    Takes at most about `seconds`, and lets other threads run meanwhile. A match is followed for at least 32,768
+    Takes at most about `seconds`, and lets other threads run meanwhile. A match is followed for at least 4,096
     characters, and so is what an expression looks at before and after it.
 
     :param text: The text, of any size.
@@ -124,17 +128,17 @@ def search(text: str, pattern: "regex.Pattern[str]", *, start: int = 0, most: in
     matches: list[Match] = []
     position = start
     while position <= len(text) and len(matches) < most:
-        origin = max(position - _WINDOW_CHARS, 0)
-        piece = text[origin : position + 2 * _WINDOW_CHARS]
+        origin = max(position - WINDOW_CHARS, 0)
+        piece = text[origin : position + 2 * WINDOW_CHARS]
         left = deadline - monotonic()
         if left <= 0:
             return Found(matches, position, timed_out=True)
         try:
-            found = pattern.search(piece, position - origin, concurrent=True, timeout=left)
+            found = pattern.search(piece, position - origin, concurrent=True, timeout=min(left, _PIECE_SECONDS))
         except (TimeoutError, MemoryError):
             return Found(matches, position, timed_out=True)
-        if found is None or found.start() + origin >= position + _WINDOW_CHARS:
-            position += _WINDOW_CHARS
+        if found is None or found.start() + origin >= position + WINDOW_CHARS:
+            position += WINDOW_CHARS
         else:
             matches.append(Match(found.start() + origin, found.end() + origin))
             position = matches[-1].end + (found.start() == found.end())

@@ -7,7 +7,7 @@ from typing import Any
 from haybaler.effects import Steps
 from haybaler.paging import Answer
 from haybaler.reading import DEFAULT_CONTEXT, MAX_CONTEXT, ReadBackLimits, read_steps, search_steps
-from haybaler.searching import MAX_PATTERN_CHARS
+from haybaler.searching import MAX_PATTERN_CHARS, WINDOW_CHARS
 
 _REFERENCE = {
     "type": "string",
@@ -66,8 +66,8 @@ def _search_parameters(limits: ReadBackLimits) -> dict[str, Any]:
             },
             "regex": {
                 "type": "boolean",
-                "description": "Whether `pattern` is a regular expression (Python syntax; ^ and $ match at line ends). "
-                "Default false.",
+                "description": "Whether `pattern` is a regular expression (Python syntax; ^ and $ match at line ends; "
+                f"a match of more than {WINDOW_CHARS} characters may be missed). Default false.",
             },
             "case_sensitive": {
                 "type": "boolean",

@@ -5,7 +5,11 @@ haybaler never uses the event loop's default executor: name resolution and other
 """
 
 import asyncio
+import math
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from threading import Lock
 from typing import Generic, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
@@ -22,30 +26,78 @@ Ts = TypeVarTuple("Ts")
 # Threads for other people's synchronous counters, policies and stores, and for bulk counting, in each event loop.
 WORKERS = 32
 
-_limiter: RunVar[CapacityLimiter] = RunVar("haybaler_workers")
+_bounded: RunVar[CapacityLimiter] = RunVar("haybaler_workers")
+_unbounded: RunVar[CapacityLimiter] = RunVar("haybaler_unbounded")
 
 
-async def run_in_worker(function: Callable[[*Ts], R], *args: *Ts, limiter: CapacityLimiter | None = None) -> R:
+async def run_in_worker(
+    function: Callable[[*Ts], R], *args: *Ts, limiter: CapacityLimiter | None = None, abandon: bool = False
+) -> R:
     """
     Call a blocking function in a worker thread.
 
-    A cancellation of the awaiting task cannot stop a call that has begun: it runs to its end, unobserved.
+    A cancellation of the awaiting task cannot stop a call that has begun: it runs to its end, unobserved, and counts
+    against the bound until then. A call that has not begun never begins.
 
     :param function: What to call.
     :param args: Its positional arguments.
     :param limiter: The bound to count against; by default haybaler's own, `WORKERS` threads for each event loop.
+    :param abandon: Whether a cancel scope or timeout of anyio does not wait for a call that has begun either; that of
+        an asyncio task never does.
     :returns: What the function returned.
     """
-    return await run_sync(function, *args, limiter=limiter or _loop_limiter())
-
-
-def _loop_limiter() -> CapacityLimiter:
+    call = _Call(partial(function, *args), limiter or _loop_limiter(_bounded, WORKERS))
+    await call.limiter.acquire_on_behalf_of(call)
     try:
-        return _limiter.get()
+        return await run_sync(call.run, limiter=_loop_limiter(_unbounded, math.inf), abandon_on_cancel=abandon)
+    finally:
+        call.leave()
+
+
+def _loop_limiter(variable: RunVar[CapacityLimiter], total: float) -> CapacityLimiter:
+    try:
+        return variable.get()
     except LookupError:
-        limiter = CapacityLimiter(WORKERS)
-        _limiter.set(limiter)
+        limiter = CapacityLimiter(total)
+        variable.set(limiter)
         return limiter
+
+
+class _Call(Generic[R]):
+    """
+    A call in a worker thread that keeps its place in the limiter until thread and awaiting task are both done with it.
+
+    anyio gives the place back as soon as asyncio cancels the task, while the thread still runs; a store that hangs
+    would then collect threads without end. Taking the one item out of a list is atomic, so no lock is needed.
+    """
+
+    def __init__(self, function: Callable[[], R], limiter: CapacityLimiter) -> None:
+        self.limiter = limiter
+        self._loop = asyncio.get_running_loop()
+        self._function = function
+        self._not_begun = [True]
+        self._nobody_done = [True]
+
+    def run(self) -> R:
+        if not _take(self._not_begun):
+            raise CancelledError  # nobody awaits it any more
+        try:
+            return self._function()
+        finally:
+            if not _take(self._nobody_done):
+                with suppress(RuntimeError):  # the loop is closed, and its limiter gone with it
+                    self._loop.call_soon_threadsafe(self.limiter.release_on_behalf_of, self)
+
+    def leave(self) -> None:
+        if _take(self._not_begun) or not _take(self._nobody_done):
+            self.limiter.release_on_behalf_of(self)
+
+
+def _take(token: list[bool]) -> bool:
+    try:
+        return token.pop()
+    except IndexError:
+        return False
 
 
 async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T], *, limit: int) -> list[R]:

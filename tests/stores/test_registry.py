@@ -1,6 +1,7 @@
 import traceback
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,13 @@ def test_the_memory_store_is_installed() -> None:
 def test_the_memory_store_takes_no_settings(url: str) -> None:
     with pytest.raises(ConfigurationError):
         store_from_url(url)
+
+
+def test_the_file_store_is_installed(tmp_path: Path) -> None:
+    store = store_from_url(f"{tmp_path.as_uri()}?references=relative")
+    reference = store.write(key="key.txt", content="content")
+    assert str(tmp_path) not in reference
+    assert store_from_url(f"{tmp_path.as_uri()}?references=relative").read(reference) == "content"
 
 
 def test_a_scheme_is_served_by_the_class_of_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from anyio import CapacityLimiter
 
+from haybaler.testing import Cancellation, each_cancellation
 from haybaler.workers import WORKERS, PerLoop, map_bounded, run_in_worker
 
 
@@ -136,6 +137,79 @@ async def test_workers_are_bounded_by_their_own_limiter() -> None:
     await asyncio.gather(*(run_in_worker(meet) for _ in range(2 * WORKERS)))
     assert most == WORKERS
     assert anyio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+
+
+@pytest.mark.anyio
+async def test_abandoned_calls_count_until_they_end() -> None:
+    release = threading.Event()
+    begun = threading.Semaphore(0)
+    ran: list[str] = []
+
+    def hang() -> None:
+        begun.release()
+        release.wait()
+
+    hung = [asyncio.create_task(run_in_worker(hang)) for _ in range(WORKERS)]
+    await anyio.to_thread.run_sync(lambda: [begun.acquire() for _ in range(WORKERS)])
+    for task in hung:
+        task.cancel()
+    assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*hung, return_exceptions=True))
+    late = [asyncio.create_task(run_in_worker(ran.append, name)) for name in ("cancelled", "kept")]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert ran == []
+    late[0].cancel()
+    release.set()
+    await late[1]
+    assert ran == ["kept"]
+    assert late[0].cancelled()
+
+
+def test_a_call_cancelled_at_any_suspension_gives_its_place_back() -> None:
+    calls: list[int] = []
+    limiters: list[CapacityLimiter] = []
+
+    async def operation() -> None:
+        limiters.append(CapacityLimiter(1))
+        await run_in_worker(calls.append, 1, limiter=limiters[-1])
+
+    async def afterwards() -> None:
+        await run_in_worker(lambda: None, limiter=limiters[-1])  # would wait for ever for a lost place
+        assert limiters[-1].borrowed_tokens == 0
+
+    runs = list(each_cancellation(operation, afterwards=afterwards))
+    assert {by for by, _, cancelled in runs if cancelled} == set(Cancellation)
+    assert len(calls) >= len(Cancellation)
+
+
+def test_a_call_may_outlive_its_event_loop() -> None:
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def outlive() -> None:
+        begun.set()
+        release.wait()
+        ended.set()
+
+    async def leave() -> None:
+        task = asyncio.create_task(run_in_worker(outlive))
+        await anyio.to_thread.run_sync(begun.wait)
+        task.cancel()
+
+    asyncio.run(leave())
+    release.set()
+    assert ended.wait(60)
+
+
+@pytest.mark.anyio
+async def test_an_error_of_the_function_is_raised_as_it_is() -> None:
+    error = KeyError("key")
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(KeyError) as caught:
+        await run_in_worker(fail)
+    assert caught.value is error
 
 
 @pytest.mark.anyio

@@ -119,12 +119,16 @@ class SteppedCompactor(ABC):
         before = sum((yield from counter.sizes(messages)))
         if before <= target_tokens:
             return None
-        paired = yield from in_worker(repaired, messages)
+        after = paired = yield from in_worker(repaired, messages)
         sizes = yield from counter.sizes(paired)
-        after = paired
-        if sum(sizes) > target_tokens:
-            after = (yield from self._rewrite(paired, sizes, target_tokens, counter)) or paired
-        return after if sum((yield from counter.sizes(after))) < before else None
+        total = sum(sizes)
+        if total > target_tokens:
+            rewritten = yield from self._rewrite(paired, sizes, target_tokens, counter)
+            if rewritten is not None:
+                rewritten_total = sum((yield from counter.sizes(rewritten)))
+                if rewritten_total < total:
+                    after, total = rewritten, rewritten_total
+        return after if total < before else None
 
     @abstractmethod
     def _rewrite(

@@ -7,13 +7,13 @@ from typing import Any, Self
 from haystack.core.serialization import default_to_dict
 from haystack.dataclasses import ChatMessage
 
+from haybaler.compactors.notes import Note
 from haybaler.compactors.protocol import SteppedCompactor
 from haybaler.compactors.window import Window, open_window
 from haybaler.counters.run import RunTokenCounter
 from haybaler.effects import Steps, in_worker
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.context import RUN_TASK_CONTEXT_KEY
-from haybaler.references import COMPACTION_META
 
 DEFAULT_OMISSION_NOTE = (
     "[{num_removed} earlier messages were removed from this conversation to free up context and cannot be recovered.]"
@@ -35,14 +35,24 @@ class SlidingWindowCompactor(SteppedCompactor):
     :param min_keep_steps: How many of the newest steps of the task stay, whatever the target; 0 lets all go.
     :param omission_note: The note, a user message; `{num_removed}` becomes the number of removed messages. None leaves
         no note.
+    :param merge_note: Whether the note becomes a first text part of the user message beside it, so that no two user
+        messages follow each other because of it: some chat templates demand strictly alternating roles. Where there is
+        no user message beside it, it stays a message of its own.
     :raises ConfigurationError: If `min_keep_steps` is negative.
     """
 
-    def __init__(self, *, min_keep_steps: int = 1, omission_note: str | None = DEFAULT_OMISSION_NOTE) -> None:
+    def __init__(
+        self,
+        *,
+        min_keep_steps: int = 1,
+        omission_note: str | None = DEFAULT_OMISSION_NOTE,
+        merge_note: bool = False,
+    ) -> None:
         if min_keep_steps < 0:
             raise ConfigurationError(f"`min_keep_steps` must be at least 0, got {min_keep_steps}.")
         self.min_keep_steps = min_keep_steps
         self.omission_note = omission_note
+        self.merge_note = merge_note
         self._task: Sequence[ChatMessage] = ()
 
     def for_run(self, hook_context: Mapping[str, Any]) -> Self:
@@ -68,22 +78,30 @@ class SlidingWindowCompactor(SteppedCompactor):
         self, messages: list[ChatMessage], sizes: list[int], target_tokens: int, counter: RunTokenCounter
     ) -> list[ChatMessage] | None:
         window = open_window(messages, task=self._task, min_keep_steps=self.min_keep_steps)
-        if not self.omission_note:
-            window.shrink(sizes, target_tokens)
-            return window.kept() if window.removed else None
-        # The note's own size counts. Its number grows with what is removed, so it is sized at its longest.
-        window.shrink(sizes, target_tokens - counter.size(self._note(window.removed_at_most, 0)))
-        if not window.removed:
-            return None
-        note = self._note(window.removed_in_all, len(window.kept()))
-        return window.kept(note)
+        # A merged note is taken out of its message, which then has another size.
+        plain_sizes = [
+            size if plain is message else counter.size(plain)
+            for plain, message, size in zip(window.messages, messages, sizes, strict=True)
+        ]
+        rewritten: list[ChatMessage] | None = None
+        # The note's own size counts. Its number, and so its size, grows with what is removed to make room for it.
+        cost, allowed_for = 0, -1
+        while cost > allowed_for:
+            allowed_for = cost
+            remaining = window.shrink(plain_sizes, target_tokens - cost)
+            if window.removed or window.notes:
+                rewritten = self._with_note(window)
+                cost = sum(map(counter.size, rewritten)) - remaining
+        return rewritten
 
-    def _note(self, removed: int, kept: int) -> ChatMessage:
-        return ChatMessage.from_user(
-            # `replace` leaves other braces of a custom note alone.
-            (self.omission_note or "").replace("{num_removed}", str(removed)),
-            meta={COMPACTION_META: {"strategy": Window.STRATEGY, "removed_messages": removed, "kept_messages": kept}},
-        )
+    def _with_note(self, window: Window) -> list[ChatMessage]:
+        kept = window.kept()
+        if not self.omission_note:
+            return kept
+        removed = window.removed_in_all
+        # `replace` leaves other braces of a custom note alone.
+        note = Note(self.omission_note.replace("{num_removed}", str(removed)), removed=removed, kept=len(kept))
+        return (note.merged if self.merge_note else note.inserted)(kept, window.note_place)
 
     def to_dict(self) -> dict[str, Any]:
         """
@@ -91,4 +109,9 @@ class SlidingWindowCompactor(SteppedCompactor):
 
         :returns: A dictionary with `type` and `init_parameters`.
         """
-        return default_to_dict(self, min_keep_steps=self.min_keep_steps, omission_note=self.omission_note)
+        return default_to_dict(
+            self,
+            min_keep_steps=self.min_keep_steps,
+            omission_note=self.omission_note,
+            merge_note=self.merge_note,
+        )

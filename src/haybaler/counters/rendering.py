@@ -1,7 +1,8 @@
 """How a message looks as text when its tokens are counted locally, piece by piece and without joining big strings."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent
 from haystack.tools import ToolsType, flatten_tools_or_toolsets
@@ -78,17 +79,38 @@ def flat_fees(messages: Sequence[ChatMessage], *, tokens_per_image: int, tokens_
     return fee
 
 
-def text_length(message: ChatMessage) -> int:
+def is_short(messages: Sequence[ChatMessage], limit: int) -> bool:
     """
-    Return how much text a local counter would have to look at, without rendering it.
+    Whether a local counter would have little to do, found out without looking at much more than that.
 
-    :param message: The message.
-    :returns: Characters, with the arguments of calls left out.
+    :param messages: The messages.
+    :param limit: Characters; a message counts as at least a hundred, a value in the arguments of a call as ten.
+    :returns: True if the text of the messages is within the limit.
     """
-    length = sum(len(text) for text in message.texts) + sum(len(r.reasoning_text) for r in message.reasonings)
+    for message in messages:
+        limit -= 100 + sum(map(len, _texts(message)))
+        for call in message.tool_calls:
+            waiting: list[object] = [call.arguments]
+            while waiting and limit >= 0:
+                value = waiting.pop()
+                limit -= len(value) if isinstance(value, str) else 10
+                waiting.extend(_inside(value, most=max(limit, 0)))
+        if limit < 0:
+            return False
+    return True
+
+
+def _texts(message: ChatMessage) -> Iterator[str]:
+    yield from message.texts
+    yield from (reasoning.reasoning_text for reasoning in message.reasonings)
     for result in message.tool_call_results:
         if isinstance(result.result, str):
-            length += len(result.result)
+            yield result.result
         else:
-            length += sum(len(part.text) for part in result.result if isinstance(part, TextContent))
-    return length
+            yield from (part.text for part in result.result if isinstance(part, TextContent))
+
+
+def _inside(value: object, *, most: int) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return (part for item in islice(value.items(), most) for part in item)
+    return islice(value, most) if isinstance(value, (list, tuple)) else ()

@@ -9,7 +9,7 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import ToolsType
 
 from haybaler.counters.approximate import ApproximateTokenCounter
-from haybaler.counters.rendering import text_length
+from haybaler.counters.rendering import is_short
 from haybaler.effects import Effect, Steps, await_effect, perform, perform_async
 from haybaler.interop import method
 from haybaler.workers import run_in_worker
@@ -126,7 +126,7 @@ class RunTokenCounter:
         if inline is None and hasattr(self._counter, "count_async"):
             for message in messages:
                 self._sizes[id(message)] = (message, await self._try_async([message], None))
-        elif inline and sum(map(text_length, messages)) <= INLINE_CHARS:
+        elif inline and is_short(messages, INLINE_CHARS):
             self._count_each(messages)
         else:
             await run_in_worker(self._count_each, messages)

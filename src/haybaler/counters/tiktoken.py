@@ -1,11 +1,11 @@
 """A counter that encodes with `tiktoken`, OpenAI's byte-pair encoder."""
 
+from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from haystack.core.serialization import default_from_dict, default_to_dict
 from haystack.dataclasses import ChatMessage
-from haystack.lazy_imports import LazyImport
 from haystack.tools import ToolsType
 
 from haybaler.counters.rendering import flat_fees, rendered
@@ -13,9 +13,6 @@ from haybaler.workers import run_in_worker
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
-
-with LazyImport("Run 'pip install haybaler[tiktoken]'") as tiktoken_import:
-    import tiktoken
 
 # Text is encoded in slices of at most this many characters. A slice costs at most one token more than the whole, and
 # a single "word" of a megabyte, for which the encoder's time grows faster than its length, never reaches it.
@@ -36,7 +33,8 @@ class TiktokenCounter:
     """
 
     def __init__(self, encoding: str = "o200k_base", tokens_per_image: int = 85, tokens_per_file: int = 1000) -> None:
-        tiktoken_import.check()
+        if find_spec("tiktoken") is None:
+            raise ImportError("TiktokenCounter needs tiktoken. Run 'pip install haybaler[tiktoken]'.")
         self.encoding = encoding
         self.tokens_per_image = tokens_per_image
         self.tokens_per_file = tokens_per_file
@@ -58,9 +56,11 @@ class TiktokenCounter:
             await run_in_worker(self._loaded)
 
     def _loaded(self) -> "Encoding":
+        from tiktoken import get_encoding  # noqa: PLC0415 - whoever imports haybaler and never counts does not load it
+
         with self._lock:
             if self._encoder is None:
-                self._encoder = tiktoken.get_encoding(self.encoding)
+                self._encoder = get_encoding(self.encoding)
             return self._encoder
 
     def count(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from operator import is_
 from typing import Any, ClassVar, Self
 
 from haystack.components.agents.state.state import State
@@ -11,10 +12,11 @@ from haystack.dataclasses import ChatMessage
 from haystack.tracing.tracer import tracer
 
 from haybaler.calibration import Anchor, Calibration, anchor_at
+from haybaler.compactors.protocol import SteppedCompactor
 from haybaler.conversation import last_assistant_index, repaired
 from haybaler.counters.approximate import ApproximateTokenCounter
 from haybaler.effects import Steps, await_effect, in_worker, perform, perform_async
-from haybaler.errors import ConfigurationError
+from haybaler.errors import ConfigurationError, HaybalerError
 from haybaler.hooks.context import RUN_TASK_CONTEXT_KEY, hook_context
 from haybaler.hooks.lifecycle import run_lifecycle
 from haybaler.hooks.record import Pause, RunRecord
@@ -94,6 +96,7 @@ class CompactionHook:
         tools = yield from counter.tools_size(state.data.get("tools"))
         anchor = self._anchor(state, record, sizes, tools)
         fill = anchor.tokens + round(anchor.calibration.scale * sum(sizes[len(anchor.messages) :]))
+        record.set_left(self.token_counter, messages, sum(sizes) + tools)
         if not self._is_due(fill, record.pause(self)):
             return
         target = anchor.calibration.counter_tokens(self.compact_to * self.context_window, tools)
@@ -123,9 +126,19 @@ class CompactionHook:
             sum(sizes[:accounted]) + tools,
             last=record.anchor(self.token_counter),
             context_window=self.context_window,
+            sent=self._sent(record, messages, accounted, sizes),
         )
         record.set_anchor(self.token_counter, anchor)
         return anchor
+
+    def _sent(
+        self, record: RunRecord, messages: Sequence[ChatMessage], accounted: int, sizes: Sequence[int]
+    ) -> int | None:
+        """Return the counted size of what the model was sent and replied, if that is no longer all there."""
+        left, counted = record.left(self.token_counter)
+        if len(left) < accounted and all(map(is_, left, messages)):
+            return None
+        return counted + sizes[accounted - 1] if accounted else counted
 
     def _is_due(self, fill: int, pause: Pause) -> bool:
         triggered = fill >= self._trigger
@@ -137,25 +150,34 @@ class CompactionHook:
         return triggered and fill >= pause.until
 
     def _compacted(self, state: State, record: RunRecord, target: int) -> Steps[list[ChatMessage] | None]:
+        try:
+            return (yield from self._rewritten(state, record, target))
+        except Exception as error:  # noqa: BLE001 - a run with a long conversation is better than none
+            logger.warning(
+                "A compactor failed; the conversation stays as it is.",
+                extra={"compactor": type(self.compactor).__name__, "error": describe(error)},
+            )
+            return None
+
+    def _rewritten(self, state: State, record: RunRecord, target: int) -> Steps[list[ChatMessage] | None]:
         compactor = self.compactor
         if hasattr(compactor, "for_run"):
             compactor = compactor.for_run({**hook_context(state), RUN_TASK_CONTEXT_KEY: record.task})
         compact = method(
             compactor,
             "compact",
-            messages=state.data.get("messages") or [],
+            messages=list(state.data["messages"]),
             target_tokens=target,
             token_counter=record.counter(self.token_counter),
         )
-        try:
-            compacted: list[ChatMessage] | None = yield from await_effect(compact)
-        except Exception as error:  # noqa: BLE001 - a run with a long conversation is better than none
-            logger.warning(
-                "A compactor failed; the conversation stays as it is.",
-                extra={"compactor": type(compactor).__name__, "error": describe(error)},
-            )
+        compacted: object = yield from await_effect(compact)
+        if compacted is None:
             return None
-        return None if compacted is None else (yield from in_worker(repaired, compacted))
+        if not (isinstance(compacted, list) and compacted and all(isinstance(m, ChatMessage) for m in compacted)):
+            raise HaybalerError(f"{type(compactor).__name__} returned something that is no conversation.")
+        # haybaler's own compactors keep calls and results together. Nothing may be awaited after they have written
+        # results: cancelled there, the run would leave entries that nothing refers to.
+        return compacted if isinstance(compactor, SteppedCompactor) else (yield from in_worker(repaired, compacted))
 
     def _apply(
         self, state: State, record: RunRecord, compacted: list[ChatMessage], sizes: Sequence[int], tools: int
@@ -166,6 +188,7 @@ class CompactionHook:
         accounted = last_assistant_index(compacted) + 1 or len(compacted)
         tokens = calibration.provider_tokens(sum(sizes[:accounted]) + tools)
         state.set("messages", compacted, handler_override=replace_values)
+        record.set_left(self.token_counter, compacted, sum(sizes) + tools)
         if last and last.reported:
             # As Haystack's own hook does: the figure stands for the messages up to the last reply. Without one from the
             # provider it stays 0, and everything is counted.

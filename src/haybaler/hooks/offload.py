@@ -18,7 +18,7 @@ from haybaler.errors import ConfigurationError
 from haybaler.hooks.context import run_store
 from haybaler.hooks.lifecycle import run_lifecycle
 from haybaler.hooks.record import RunRecord
-from haybaler.interop import describe
+from haybaler.interop import describe, method
 from haybaler.offloading import carry_out, slot_for
 from haybaler.parts import payload_of
 from haybaler.planning import OffloadPlan, Slot
@@ -97,7 +97,8 @@ class ToolResultOffloadHook:
         candidates = [index for index in fresh_results(messages) if self._may_move(messages[index])]
         if not candidates:
             return
-        store = run_store(state) or self.store
+        own = run_store(state)
+        store = self.store if own is None else own  # a store with a length is false while it is empty
         counter = RunRecord.of(state).counter(self.token_counter)
         sizes = yield from counter.sizes([messages[index] for index in candidates])
         plan = OffloadPlan(
@@ -145,8 +146,10 @@ class ToolResultOffloadHook:
             return False
         try:
             if hasattr(policy, "should_offload_tokens"):
-                return bool(policy.should_offload_tokens(name, tokens, state))
-            return bool(policy.should_offload(tool_name=name, result=payload_of(result), state=state))
+                decide = method(policy, "should_offload_tokens", tool_name=name, tokens=tokens, state=state)
+            else:
+                decide = method(policy, "should_offload", tool_name=name, result=payload_of(result), state=state)
+            return bool(decide.run())
         except Exception as error:  # noqa: BLE001 - one policy must not end the run
             logger.warning(
                 "An offload policy failed; the result stays in the conversation.",

@@ -13,9 +13,9 @@ from haybaler.counters.run import RunTokenCounter
 _ATTRIBUTE = "_haybaler_run"
 
 
-# After an attempt that did not bring the conversation below the trigger, the next one waits until it has grown by this
-# part of the window, and by twice as much after each further one. It never waits beyond half of what is left above the
-# trigger: by then a result may have become old enough to go.
+# An attempt helps if it leaves room below the trigger for a growth by this part of the window. Otherwise the next one
+# waits for that growth, and for twice as much after each further attempt that did not help. It does not wait beyond half
+# of what is left above the trigger, from where on this part has to do: by then a result may be old enough to go.
 PAUSE_SHARE = 0.01
 
 
@@ -39,11 +39,12 @@ class Pause:
         :param trigger: The fill at which compaction begins.
         :param context_window: The size of the window, in tokens.
         """
-        if fill < trigger:
+        least = max(int(PAUSE_SHARE * context_window), 1)
+        growth = least * 2**self.attempts
+        if fill + growth <= trigger:
             self.until = self.attempts = 0
             return
-        growth = int(PAUSE_SHARE * context_window * 2**self.attempts)
-        self.until = min(fill + growth, int((trigger + context_window) / 2))
+        self.until = max(min(fill + growth, int((trigger + context_window) / 2)), fill + least)
         self.attempts = min(self.attempts + 1, 10)
 
 
@@ -60,6 +61,7 @@ class RunRecord:
     def __init__(self, task: tuple[ChatMessage, ...] = ()) -> None:
         self.task = task
         self._anchors: dict[int, Anchor] = {}
+        self._left: dict[int, tuple[list[ChatMessage], int]] = {}
         self._counters: dict[int, tuple[Any, RunTokenCounter]] = {}
         self._pauses: dict[int, tuple[object, Pause]] = {}
 
@@ -106,6 +108,25 @@ class RunRecord:
         """
         self._anchors[id(counter)] = anchor
 
+    def left(self, counter: Any) -> tuple[list[ChatMessage], int]:
+        """
+        Return what the last hook with a counter left for the model.
+
+        :param counter: A hook's counter.
+        :returns: The conversation and its counted size, tools included; empty at the beginning of the run.
+        """
+        return self._left.get(id(counter), ([], 0))
+
+    def set_left(self, counter: Any, messages: list[ChatMessage], counted: int) -> None:
+        """
+        Remember what a hook left for the model.
+
+        :param counter: The hook's counter.
+        :param messages: The conversation.
+        :param counted: Its counted size, tools included.
+        """
+        self._left[id(counter)] = (list(messages), counted)
+
     def pause(self, hook: object) -> Pause:
         """
         Return what a hook remembers of its attempts in this run.
@@ -115,9 +136,6 @@ class RunRecord:
         """
         return self._pauses.setdefault(id(hook), (hook, Pause()))[1]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "RunRecord":
-        """Return a record without a memory: the copied messages are other objects."""
-        return RunRecord()
-
-    def __reduce__(self) -> tuple[type["RunRecord"], tuple[()]]:
-        return RunRecord, ()
+    def __reduce__(self) -> tuple[type["RunRecord"], tuple[tuple[ChatMessage, ...]]]:
+        """A copy knows the task and nothing else: the copied messages are other objects."""
+        return RunRecord, (self.task,)

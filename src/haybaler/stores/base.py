@@ -12,7 +12,7 @@ from haybaler.errors import ConfigurationError, InvalidReferenceError, StoreErro
 from haybaler.stores.batch import WriteBatch, single
 from haybaler.stores.driver import Content, StoreDriver
 from haybaler.stores.names import MAX_NAME, checked_scope, encode_name, encode_scope, is_name
-from haybaler.stores.protocol import StoreEntry, StorePage
+from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
 
 MAX_REFERENCE = 512
 
@@ -43,8 +43,12 @@ class BaseToolResultStore(StoreDriver):
         self._check_prefix()
 
     @property
+    def _folder_of_scope(self) -> str:
+        return "".join(f"{name}/" for name in self._scope)
+
+    @property
     def _prefix(self) -> str:
-        return self._location + "".join(f"{name}/" for name in self._scope)
+        return self._location + self._folder_of_scope
 
     def _check_prefix(self) -> None:
         if len(self._prefix) + MAX_NAME > MAX_REFERENCE or not self._prefix.isprintable():
@@ -158,6 +162,28 @@ class BaseToolResultStore(StoreDriver):
         paths = [self._path(reference) for reference in references]
         with _mapped("delete entries"):
             await self._remove_many_async(paths)
+
+    def delete_scope(self) -> DeletedScope:
+        """
+        Remove every entry of this scope and of the scopes inside it, where the backend can; optional for a store.
+
+        Entries that are written meanwhile may stay. Without a scope, that is everything that the store holds.
+
+        :returns: How many entries were removed, and how many bytes.
+        :raises StoreError: If the backend cannot, or failed in the middle; calling again goes on.
+        """
+        with _mapped("delete a scope"):
+            return self._remove_scope(self._folder_of_scope)
+
+    async def delete_scope_async(self) -> DeletedScope:
+        """
+        Remove every entry of this scope, as `delete_scope` does.
+
+        :returns: How many entries were removed, and how many bytes.
+        :raises StoreError: As `delete_scope`.
+        """
+        with _mapped("delete a scope"):
+            return await self._remove_scope_async(self._folder_of_scope)
 
     def warm_up(self) -> None:
         """Open what can be opened early. The base class has nothing to open."""

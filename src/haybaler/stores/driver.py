@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from haybaler.errors import AsyncOnlyStoreError, StoreError, store_error
-from haybaler.stores.protocol import StorePage
+from haybaler.stores.protocol import DeletedScope, StorePage
 from haybaler.workers import map_bounded, run_in_worker
 
 Content = str | bytes
@@ -87,6 +87,13 @@ class StoreDriver:
 
     async def _get_page_async(self, path: str, offset: int, limit: int) -> StorePage:
         return page_of(await self._get_async(path), offset, limit)
+
+    def _remove_scope(self, folder: str) -> DeletedScope:  # noqa: ARG002 - for the author
+        """Remove every path that begins with `folder`; optional. `folder` is empty, or ends with `/`."""
+        raise StoreError(f"{type(self).__name__} cannot remove a whole scope; delete its references.")
+
+    async def _remove_scope_async(self, folder: str) -> DeletedScope:
+        return await run_in_worker(self._remove_scope, folder)
 
 
 def write_failure(error: Exception) -> StoreError:

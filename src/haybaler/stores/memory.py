@@ -7,7 +7,7 @@ from typing import Self
 from haybaler.errors import ConfigurationError, ReferenceNotFoundError, StoreError
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, page_of
-from haybaler.stores.protocol import StorePage
+from haybaler.stores.protocol import DeletedScope, StorePage
 from haybaler.stores.url import parse_store_url
 
 
@@ -54,6 +54,10 @@ class InMemoryToolResultStore(BaseToolResultStore):
     def _remove(self, path: str) -> None:
         self._entries.pop(path, None)
 
+    def _remove_scope(self, folder: str) -> DeletedScope:
+        removed = [self._entries.pop(path) for path in list(self._entries) if path.startswith(folder)]
+        return DeletedScope(len(removed), sum(map(_size, removed)))
+
     # Nothing here waits for anything, so asynchronous callers need no worker thread.
 
     async def _put_many_async(self, items: Sequence[tuple[str, Content]]) -> list[StoreError | None]:
@@ -67,3 +71,10 @@ class InMemoryToolResultStore(BaseToolResultStore):
 
     async def _remove_many_async(self, paths: Sequence[str]) -> None:
         self._remove_many(paths)
+
+    async def _remove_scope_async(self, folder: str) -> DeletedScope:
+        return self._remove_scope(folder)
+
+
+def _size(content: Content) -> int:
+    return len(content) if isinstance(content, bytes) else len(content.encode("utf-8", "surrogatepass"))

@@ -36,6 +36,19 @@ class StorePage:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedScope:
+    """
+    What the removal of a scope freed.
+
+    :param entries: How many entries were removed.
+    :param bytes: The size of their contents, without what the backend adds.
+    """
+
+    entries: int
+    bytes: int
+
+
 class ToolResultStore(Protocol):
     """
     Where tool results live outside the conversation.

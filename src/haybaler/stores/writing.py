@@ -4,16 +4,18 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from inspect import isawaitable
+from threading import Event
 from typing import Any, Self
 
 import anyio
 
 from haybaler.effects import Effect
 from haybaler.errors import StoreError, StoreTimeoutError
-from haybaler.interop import has_synchronous, method
+from haybaler.interop import has_asynchronous, has_synchronous, method
 from haybaler.stores.driver import Content, write_failure
 from haybaler.stores.protocol import StoreEntry
-from haybaler.workers import map_bounded
+from haybaler.workers import map_bounded, run_in_worker
 
 logger = logging.getLogger(__name__)
 
@@ -25,15 +27,14 @@ SINGLE_WRITES = 16
 CLEAN_UP_SECONDS = 5.0
 
 
-def predictor(store: Any) -> Callable[[str], str]:
+def predictor(store: Any) -> Callable[[str], str] | None:
     """
     Return a function that tells the reference of a key before it is written.
 
     :param store: The store.
-    :returns: Its own `reference`; for a store without one, the key itself, as a guess.
+    :returns: Its own `reference`, or None for a store without one.
     """
-    reference = getattr(store, "reference", None)
-    return reference if callable(reference) else str
+    return store.reference if has_synchronous(store, "reference") else None
 
 
 def write_items(
@@ -64,7 +65,7 @@ def _write(store: Any, entries: list[StoreEntry]) -> list[Outcome]:
 async def _write_async(store: Any, entries: list[StoreEntry], seconds: float | None) -> list[Outcome]:
     with _Outcomes(len(entries)) as outcomes, anyio.move_on_after(seconds):
         if hasattr(store, "write_many_async") or hasattr(store, "write_many"):
-            outcomes.take(await method(store, "write_many", entries).run_async())
+            outcomes.take(await _call_async(store, "write_many", entries))
         else:
             outcomes.take(await map_bounded(partial(_write_one_async, store), entries, limit=SINGLE_WRITES))
     return outcomes.of_entries
@@ -76,7 +77,9 @@ class _Outcomes:
     def __init__(self, count: int) -> None:
         self.of_entries: list[Outcome] = [StoreTimeoutError("The store did not answer in time.")] * count
 
-    def take(self, outcomes: Sequence[object]) -> None:
+    def take(self, outcomes: object) -> None:
+        if not isinstance(outcomes, (list, tuple)):
+            raise _no_reference(outcomes)
         if len(outcomes) != len(self.of_entries):
             raise StoreError(f"The store gave {len(outcomes)} outcomes for {len(self.of_entries)} entries.")
         self.of_entries = [
@@ -108,9 +111,29 @@ def _write_one(store: Any, entry: StoreEntry) -> object:
 
 async def _write_one_async(store: Any, entry: StoreEntry) -> object:
     try:
-        return await method(store, "write", key=entry.key, content=entry.content).run_async()
+        return await _call_async(store, "write", key=entry.key, content=entry.content)
     except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
         return write_failure(error)
+
+
+async def _call_async(store: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Call a method that writes. A worker thread that nobody waits for any more removes what it has written."""
+    if has_asynchronous(store, name):
+        return await method(store, name, *args, **kwargs).run_async()
+    abandoned = Event()
+
+    def write() -> Any:
+        outcome = getattr(store, name)(*args, **kwargs)
+        if abandoned.is_set():
+            outcomes = outcome if isinstance(outcome, list) else [outcome]
+            delete_quietly(store, [reference for reference in outcomes if isinstance(reference, str)]).run()
+        return outcome
+
+    try:
+        outcome = await run_in_worker(write, abandon=True)
+    finally:
+        abandoned.set()
+    return await outcome if isawaitable(outcome) else outcome
 
 
 def delete_quietly(store: Any, references: Sequence[str]) -> Effect[None]:

@@ -12,6 +12,7 @@ from anyio import CancelScope
 
 T = TypeVar("T")
 
+_TURNS = 10  # of the event loop; a timeout arrives after four, one inside task groups a few later
 _FAR = 1_000_000.0  # seconds; a timeout that only a jump of the clock reaches
 
 Operation = Callable[[], Coroutine[Any, Any, object]]
@@ -67,10 +68,11 @@ def each_cancellation(
 async def _cancel_at(operation: Operation, step: int, by: Cancellation, afterwards: Operation) -> bool:
     loop = asyncio.get_running_loop()
     trigger = _Trigger(loop, step)
+    run = loop.create_task(_run(operation, by, trigger))
     loop.set_task_factory(trigger.make_task)
     try:
         with suppress(asyncio.CancelledError, TimeoutError):
-            await loop.create_task(_run(operation, by, trigger))
+            await run
     finally:
         loop.set_task_factory(None)
         await afterwards()
@@ -81,15 +83,15 @@ async def _run(operation: Operation, by: Cancellation, trigger: "_Trigger") -> N
     if by is Cancellation.SCOPE:
         with CancelScope() as scope:
             trigger.cancel = scope.cancel
-            await operation()
+            await trigger.watch(operation())
     elif by is Cancellation.WAIT_FOR:
         trigger.cancel = trigger.expire_timeouts
-        await asyncio.wait_for(operation(), _FAR)
+        await asyncio.wait_for(trigger.watch(operation()), _FAR)
     else:
         task = asyncio.current_task()
         assert task is not None
         trigger.cancel = task.cancel
-        await operation()
+        await trigger.watch(operation())
 
 
 class _Trigger:
@@ -104,9 +106,11 @@ class _Trigger:
         self._loop.time = lambda: now() + 2 * _FAR  # type: ignore[method-assign]
 
     def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> "asyncio.Task[Any]":
-        return asyncio.Task(self._watched(coroutine), loop=loop, **settings)
+        # `wait_for` makes, in some versions of Python, a task of what is watched already.
+        watched = coroutine if getattr(coroutine, "cr_code", None) is _Trigger.watch.__code__ else self.watch(coroutine)
+        return asyncio.Task(watched, loop=loop, **settings)
 
-    async def _watched(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def watch(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return await self._steps(coroutine)
 
     @types.coroutine
@@ -119,14 +123,25 @@ class _Trigger:
                 result: T = stop.value
                 return result
             self.count += 1
-            if self.count == self._step:
-                # Runs before anything that the suspended task waits for can wake it.
-                self._loop.call_soon(self.cancel)
             error = None
             try:
+                if self.count == self._step:
+                    self._loop.call_soon(self.cancel)
+                    yield from self._hold(awaited)
                 yield awaited
             except GeneratorExit:
                 coroutine.close()
                 raise
             except BaseException as thrown:  # noqa: BLE001 - it belongs to the coroutine inside
                 error = thrown
+
+    def _hold(self, awaited: Any) -> Generator[None, None, None]:
+        # Nothing that the task waits for wakes it before the cancellation is here. Not for ever: an operation may well
+        # wait for a task that it shields from the cancellation.
+        try:
+            for _ in range(_TURNS):
+                yield
+        except asyncio.CancelledError:
+            if isinstance(awaited, asyncio.Future):
+                awaited.cancel()  # as the task itself would have done
+            raise

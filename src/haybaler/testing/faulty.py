@@ -62,7 +62,7 @@ class FaultyStore:
 
     @property
     def calls(self) -> Counter[str]:
-        """How often each method was _called, by its name; also those that are passed on as they are."""
+        """How often each method was called, by its name; also those that are passed on as they are."""
         return self._script.calls
 
     @property

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -32,7 +33,7 @@ def read_elsewhere(store: ToolResultStore, references: Sequence[str], *, sync: b
 
 
 def write_elsewhere_until_killed(
-    store: ToolResultStore, key: str, contents: Sequence[str | bytes], *, sync: bool, writes: int
+    store: ToolResultStore, key: str, contents: Sequence[str | bytes], *, sync: bool, moment: float
 ) -> None:
     """
     Write contents in turn under one key in another process, and kill it in the middle of a write.
@@ -41,7 +42,7 @@ def write_elsewhere_until_killed(
     :param key: The key.
     :param contents: What to write, again and again.
     :param sync: Whether to call the synchronous methods there.
-    :param writes: How many writes to wait for before the kill.
+    :param moment: When in a write to kill it, as a fraction of the time that the write before took.
     """
     order = {"store": store.to_dict(), "sync": sync, "key": key, "write": [_encoded(content) for content in contents]}
     with subprocess.Popen(
@@ -53,9 +54,11 @@ def write_elsewhere_until_killed(
         try:
             process.stdin.write(json.dumps(order))
             process.stdin.close()
-            for _ in range(writes):
-                line = process.stdout.readline()
-                assert line, process.stderr.read()
+            times = []
+            for _ in range(3):
+                assert process.stdout.readline(), process.stderr.read()
+                times.append(time.monotonic())
+            time.sleep(moment * (times[-1] - times[-2]))
         finally:
             process.kill()
 

@@ -15,7 +15,7 @@ from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
-from haybaler.errors import StoreUnavailableError
+from haybaler.errors import StoreError, StoreUnavailableError
 from haybaler.stores.driver import Content
 from haybaler_filesystem.folders import Folder
 from haybaler_filesystem.sealing import SealFolder
@@ -23,6 +23,9 @@ from haybaler_filesystem.seals import Seal, corrupt, decoded, encoded
 
 SEALS = ".seals"
 TEMPORARY = ".haybaler-tmp-"  # what the name of an unfinished file begins with
+
+# A reader begins again when a writer replaced what it was reading. That often in a row, it is not the writers' doing.
+_ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +77,14 @@ class EntryFolder:
 
     def __init__(self, root: str, scope: tuple[str, ...], writing: Writing, *, create: bool = False) -> None:
         self._writing = writing
+        self._create = create
+        self._seals: SealFolder | None = None
         token = token_hex(8)
         self._temporaries = (f"{TEMPORARY}{token}-{number}" for number in count())
         with ExitStack() as opened:
             self._folder = opened.enter_context(Folder.root(root, create=create))
             for name in scope:
                 self._folder = opened.enter_context(self._folder.child(name, create=create))
-            self._seals: SealFolder | None = None
-            with suppress(FileNotFoundError):
-                self._seals = SealFolder(opened.enter_context(self._folder.child(SEALS, create=create)))
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -93,10 +95,10 @@ class EntryFolder:
     ) -> None:
         self._opened.close()
 
-    @property
     def _sealed(self) -> SealFolder:
+        # Not before it is needed: a reader who looked before the first entry appeared would miss it.
         if self._seals is None:
-            raise corrupt()
+            self._seals = SealFolder(self._opened.enter_context(self._folder.child(SEALS, create=self._create)))
         return self._seals
 
     def write(self, name: str, content: Content, *, stopped: Callable[[], bool]) -> bool:
@@ -113,18 +115,19 @@ class EntryFolder:
         _go_on(stopped)
         data = encoded(content)
         temporary = next(self._temporaries)
-        seal_name: str | None = None
+        seal: Seal | None = None
         try:
             inode = self._fill(temporary, data)
-            seal_name = self._sealed.add(self._folder, temporary, Seal.of(name, content, data, inode))
+            seal = Seal.of(name, content, data, inode)
+            self._sealed().add(self._folder, temporary, seal)
             _go_on(stopped)
             replaced = self._folder.has(name)
             self._folder.replace(temporary, name)
         except BaseException:
-            with suppress(OSError):
+            with suppress(OSError, StoreError):
                 # Where the temporary file is gone, the entry has appeared and needs its seal.
-                if self._folder.remove(temporary) and seal_name:
-                    self._sealed.remove(seal_name)
+                if self._folder.remove(temporary) and seal:
+                    self._sealed().remove(seal)
             raise
         return replaced
 
@@ -148,11 +151,11 @@ class EntryFolder:
         :raises OSError: If it is not certain that the entries would survive a loss of power.
         """
         if self._writing.fsync:
-            self._sealed.synchronize()
+            self._sealed().synchronize()
             self._folder.synchronize()
         if replaced:
             with suppress(OSError):  # what stays takes room, and goes with the next write or removal of the entry
-                self._sealed.clear(replaced, unlinked=False)
+                self._sealed().clear(replaced, unlinked=False)
 
     def read(self, name: str) -> Content:
         """
@@ -177,7 +180,7 @@ class EntryFolder:
         :raises FileNotFoundError: If there is none.
         :raises CorruptEntryError: If it is not what was written.
         """
-        while True:
+        for _ in range(_ATTEMPTS):
             file = self._folder.open_to_read(name)
             try:
                 entry = self._opened_entry(name, file, whole)
@@ -187,13 +190,12 @@ class EntryFolder:
             if entry is not None:
                 return entry
             file.close()
+        raise corrupt()
 
     def _opened_entry(self, name: str, file: BufferedReader, whole: int | None) -> OpenEntry | None:
         status = os.fstat(file.fileno())
         data = file.read() if whole is None or status.st_size <= whole else None
-        if data is not None and (seal := self._sealed.exact(name, data, status.st_ino)):
-            return OpenEntry(file, seal, data)
-        seals = self._sealed.similar(name, status.st_size, data)
+        seals = self._seals_for(name, status, data)
         for seal in seals:
             if seal.inode == status.st_ino:
                 return OpenEntry(file, seal, data or b"")
@@ -203,6 +205,15 @@ class EntryFolder:
             raise corrupt()
         # The tree was copied, or the file system has no hard links: the latest write tells text from bytes.
         return OpenEntry(file, seals[0], data or b"")
+
+    def _seals_for(self, name: str, status: os.stat_result, data: bytes | None) -> list[Seal]:
+        try:
+            sealed = self._sealed()
+        except FileNotFoundError:
+            return []
+        if data is not None and (seal := sealed.exact(name, data, status.st_ino)):
+            return [seal]
+        return sealed.similar(name, status.st_size, data)
 
     def remove(self, names: Collection[str], *, stopped: Callable[[], bool]) -> None:
         """
@@ -217,8 +228,8 @@ class EntryFolder:
                 _go_on(stopped)
                 self._folder.remove(name)
         finally:
-            if self._seals is not None:
-                self._seals.clear(names, unlinked=True)
+            with suppress(FileNotFoundError):
+                self._sealed().clear(names, unlinked=True)
 
 
 def _go_on(stopped: Callable[[], bool]) -> None:

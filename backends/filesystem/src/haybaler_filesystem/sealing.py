@@ -30,28 +30,25 @@ class SealFolder:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
-    def add(self, entries: Folder, temporary: str, seal: Seal) -> str:
+    def add(self, entries: Folder, temporary: str, seal: Seal) -> None:
         """
         Make a seal.
 
         :param entries: The folder of the entries.
         :param temporary: The complete file in it.
         :param seal: What to say about it.
-        :returns: The name of the seal.
         """
         try:
             entries.link(temporary, self._folder, seal.file_name)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            seal = replace(seal, inode=UNLINKED)
             with suppress(FileExistsError):
-                os.close(self._folder.create(seal.file_name, 0o600)[0])
-        return seal.file_name
+                os.close(self._folder.create(replace(seal, inode=UNLINKED).file_name, 0o600)[0])
 
-    def remove(self, name: str) -> None:
-        """Remove the seal of a file that never became an entry."""
-        self._folder.remove(name)
+    def remove(self, seal: Seal) -> None:
+        """Remove the seal of a file that never became an entry. One that is not a link may serve another write."""
+        self._folder.remove(seal.file_name)
 
     def exact(self, name: str, data: bytes, inode: int) -> Seal | None:
         """

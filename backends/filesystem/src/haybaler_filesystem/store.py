@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -71,18 +71,19 @@ class FileSystemToolResultStore(BaseToolResultStore):
             raise ConfigurationError("`file_mode` must let the owner read and write, and have no bits beyond 0o777.")
         if max_workers < 1:
             raise ConfigurationError(f"`max_workers` must be at least 1, not {max_workers}.")
-        # Lexical: a constructor does no I/O.
-        self._root = os.path.abspath(root)  # noqa: PTH100
+        # Lexical, since a constructor does no I/O: whether `root` exists or is a link is not asked.
+        absolute = root if Path(root).is_absolute() else Path(os.fsdecode(os.getcwdb()), root)  # noqa: PTH109
+        self.root = os.path.normpath(absolute)
         self._references = references
         self._writing = Writing(mode=file_mode, fsync=fsync)
         self._max_workers = max_workers
         self._pool = WorkerPool(max_workers)
-        location = Path(self._root).as_posix().rstrip("/") + "/"
+        location = Path(self.root).as_posix().rstrip("/") + "/"
         super().__init__(location=location if references == "absolute" else "")
 
     def _settings(self) -> dict[str, Any]:
         return {
-            "root": self._root,
+            "root": self.root,
             "references": self._references,
             "fsync": self._writing.fsync,
             "file_mode": self._writing.mode,
@@ -109,7 +110,7 @@ class FileSystemToolResultStore(BaseToolResultStore):
         return cls(parts.path, **parts.options)
 
     def _folder(self, *, create: bool = False) -> EntryFolder:
-        return EntryFolder(self._root, self._scope, self._writing, create=create)
+        return EntryFolder(self.root, self._scope, self._writing, create=create)
 
     def _put(self, path: str, content: Content) -> None:
         for error in self._put_many([(path, content)]):
@@ -158,7 +159,10 @@ class FileSystemToolResultStore(BaseToolResultStore):
 
     def _open(self, path: str, whole: int) -> OpenEntry:
         with self._folder() as folder:
-            return folder.open(_name(path), whole=whole)
+            entry = folder.open(_name(path), whole=whole)
+        if entry.data:
+            entry.file.close()
+        return entry
 
     @asynccontextmanager
     async def _opened(self, path: str, whole: int) -> AsyncIterator[OpenEntry]:
@@ -168,11 +172,12 @@ class FileSystemToolResultStore(BaseToolResultStore):
             yield opened[0]
         finally:
             for entry in opened:
-                await wrap(entry.file, executor=self._pool).close()
+                if not entry.file.closed:
+                    await wrap(entry.file, executor=self._pool).close()
 
     def _get_page(self, path: str, offset: int, limit: int) -> StorePage:
         entry = self._open(path, WHOLE_BYTES)
-        with entry.file as file:
+        with closing(entry.file) as file:
             if entry.is_whole:
                 return page_of(entry.content(), offset, limit)
             scan = PageScan(entry.seal, offset, limit)
@@ -194,7 +199,7 @@ class FileSystemToolResultStore(BaseToolResultStore):
                 scan.feed(await file.read(size))
         return scan.page()
 
-    async def stream_async(self, reference: str, *, chunk_bytes: int = 64 * 1024) -> AsyncIterator[bytes]:
+    async def stream_async(self, reference: str, *, chunk_bytes: int = 64 * 1024) -> AsyncGenerator[bytes, None]:
         """
         Return the bytes of an entry piece by piece, for entries that should not be in memory as a whole.
 

@@ -1,0 +1,41 @@
+"""Closing the connections of an event loop that was closed before them. Nothing can be awaited there any more."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+
+def abandon(client: Any) -> None:
+    """
+    Close the sockets of a client whose event loop is closed, without a warning and without that loop.
+
+    Neither redis-py nor asyncio has a public way, so this knows where they keep a connection's transport; where that
+    is different, the sockets are closed a little later, by the garbage collector, which warns.
+
+    :param client: An asynchronous client, of one server or of a cluster.
+    """
+    for connection in _connections(client):
+        writer, connection._writer = getattr(connection, "_writer", None), None  # noqa: SLF001
+        if writer is None:
+            continue
+        outer = writer.transport
+        inner = getattr(getattr(outer, "_ssl_protocol", None), "_transport", None) or outer
+        for transport in (outer, inner):
+            with suppress(RuntimeError):  # it would tell its protocol through the loop
+                transport.abort()
+        with suppress(AttributeError, RuntimeError):
+            inner._call_connection_lost(None)  # noqa: SLF001
+
+
+def _connections(client: Any) -> Iterator[Any]:
+    nodes = getattr(client, "nodes_manager", None)
+    if nodes is not None:
+        for node in chain(nodes.nodes_cache.values(), client.startup_nodes):
+            yield from getattr(node, "_connections", ())
+        return
+    pool = client.connection_pool
+    yield from getattr(pool, "_available_connections", ())
+    yield from getattr(pool, "_in_use_connections", ())
+    for watcher in getattr(getattr(pool, "sentinel_manager", None), "sentinels", ()):
+        yield from _connections(watcher)

@@ -1,0 +1,85 @@
+"""When a command is tried again: after an outage, a failover or a restart, a bounded number of times, with jitter."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import anyio
+from redis.exceptions import ReadOnlyError
+
+from haybaler.effects import Effect, Steps, await_effect
+from haybaler.errors import StoreError
+from haybaler_redis.clients import Clients
+from haybaler_redis.commands import Command
+from haybaler_redis.exchange import Reply, exchange
+from haybaler_redis.failures import is_passing, is_timeout
+
+R = TypeVar("R")
+
+# Seconds before the second attempt, doubled for each further one, up to the longest.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+
+
+def carried_out(clients: Clients, commands: Sequence[Command], *, retries: int) -> Steps[list[Reply]]:
+    """
+    Carry out commands that may be repeated without harm.
+
+    Those that failed for a passing reason are tried again, and only those; a timeout only once, since each one costs as
+    much as the caller was ready to wait.
+
+    :param clients: The clients.
+    :param commands: The commands.
+    :param retries: The most further attempts.
+    :returns: Reply i belongs to command i; where all attempts failed, the last exception.
+    """
+    replies = yield from _attempt(clients, commands)
+    for attempt in range(retries):
+        failed = [index for index, reply in enumerate(replies) if _again(reply, attempt)]
+        if not failed:
+            break
+        if any(isinstance(replies[index], ReadOnlyError) for index in failed):
+            yield from await_effect(clients.drop_idle())
+        yield from await_effect(_pause(attempt))
+        results = yield from _attempt(clients, [commands[index] for index in failed])
+        for index, result in zip(failed, results, strict=True):
+            replies[index] = result
+    return replies
+
+
+def repeated(action: Callable[[], Steps[R]], *, retries: int) -> Steps[R]:
+    """
+    Do something that raises where it fails, and try again as `carried_out` does.
+
+    :param action: Begins it anew each time.
+    :param retries: The most further attempts.
+    :returns: What came of it.
+    """
+    for attempt in range(retries):
+        try:
+            return (yield from action())
+        except Exception as error:
+            if not _again(error, attempt):
+                raise
+        yield from await_effect(_pause(attempt))
+    return (yield from action())
+
+
+def _attempt(clients: Clients, commands: Sequence[Command]) -> Steps[list[Reply]]:
+    try:
+        return (yield from await_effect(clients.request(partial(exchange, commands))))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
+        return [error] * len(commands)
+
+
+def _again(reply: Reply, attempt: int) -> bool:
+    if not isinstance(reply, Exception) or isinstance(reply, StoreError):  # the latter come from the store itself
+        return False
+    return is_passing(reply) and not (attempt and is_timeout(reply))
+
+
+def _pause(attempt: int) -> Effect[None]:
+    seconds = min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    return Effect(lambda: time.sleep(seconds), lambda: anyio.sleep(seconds))

@@ -1,0 +1,90 @@
+"""Carrying out commands on a client of any kind: written once, as steps that either colour performs."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import redis
+import redis.asyncio as aioredis
+from redis.client import NEVER_DECODE
+
+from haybaler.effects import Effect, Steps, await_effect
+from haybaler_redis.commands import Command
+
+Reply = Any  # what the server answered, or the exception that stands for it
+
+# Whatever `decode_responses` says, replies stay bytes.
+RAW: Mapping[str, Any] = {NEVER_DECODE: []}
+
+
+def is_cluster(client: object) -> bool:
+    """Whether the client is one of a Redis Cluster."""
+    return isinstance(client, (redis.RedisCluster, aioredis.RedisCluster))
+
+
+def exchange(commands: Sequence[Command], client: Any) -> Steps[list[Reply]]:
+    """
+    Carry out commands in one pipeline for each node, without a transaction.
+
+    :param commands: The commands, in any number.
+    :param client: The client.
+    :returns: Reply i belongs to command i. One that failed, also because its node is gone, harms no other.
+    """
+    replies: list[Reply] = [None] * len(commands)
+    try:
+        groups = yield from _by_node(commands, client)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
+        return [error] * len(commands)
+    for group in groups:
+        pipeline = client.pipeline(transaction=False)
+        for index in group:
+            pipeline.execute_command(*commands[index].arguments, **RAW)
+        try:
+            results = yield from ask(pipeline.execute, raise_on_error=False)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
+            results = [error] * len(group)
+        for index, result in zip(group, results, strict=True):
+            replies[index] = result
+    return replies
+
+
+def ask(method: Any, *args: Any, **kwargs: Any) -> Steps[Any]:
+    """
+    Call a method of a client: one that returns, or one whose result is awaited, as the client's colour is.
+
+    :param method: The method.
+    :param args: Its positional arguments.
+    :param kwargs: Its keyword arguments.
+    :returns: What it returned.
+    """
+    call = partial(method, *args, **kwargs)
+    return (yield from await_effect(Effect(call, call)))
+
+
+def nodes(client: Any) -> Steps[list[dict[str, Any]]]:
+    """
+    Return what addresses each server that holds keys.
+
+    :param client: The client.
+    :returns: For each of them the keyword arguments with which `execute_command` reaches it.
+    """
+    if not is_cluster(client):
+        return [{}]
+    yield from _initialized(client)
+    return [{"target_nodes": node} for node in client.get_primaries()]
+
+
+def _by_node(commands: Sequence[Command], client: Any) -> Steps[list[list[int]]]:
+    # A cluster's own pipeline fails as a whole when one node is gone.
+    if not is_cluster(client):
+        return [list(range(len(commands)))]
+    yield from _initialized(client)
+    groups: dict[str, list[int]] = {}
+    for index, command in enumerate(commands):
+        groups.setdefault(client.get_node_from_key(command.key).name, []).append(index)
+    return list(groups.values())
+
+
+def _initialized(client: Any) -> Steps[None]:
+    if isinstance(client, aioredis.RedisCluster):
+        yield from ask(client.initialize)

@@ -1,0 +1,48 @@
+"""What a store asks a server about once: which commands it knows, and whether it throws entries away."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from haybaler.effects import Steps
+from haybaler_redis.exchange import RAW, ask, is_cluster, nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """
+    What is known about a server.
+
+    :param msetex: Whether one command can set many keys with an expiry.
+    :param eviction: The policy by which it removes keys when its memory is full; None if it removes none, or if the
+        store may not ask.
+    """
+
+    msetex: bool
+    eviction: str | None
+
+
+def probe(client: Any) -> Steps[Features]:
+    """
+    Ask a server, or one node of a cluster, for its features.
+
+    :param client: The client.
+    :returns: The features. What the store may not ask for counts as absent.
+    """
+    target = (yield from nodes(client))[0]
+    # Under its whole name, the client passes the reply on as it is.
+    known = yield from _permitted(client, "COMMAND INFO", "MSETEX", **RAW, **target)
+    memory = yield from _permitted(client, "INFO", "memory", **target)
+    policy = memory.get("maxmemory_policy") if isinstance(memory, dict) and memory.get("maxmemory") else None
+    return Features(
+        msetex=not is_cluster(client) and bool(known) and bool(known[0]),
+        eviction=policy if policy != "noeviction" else None,
+    )
+
+
+def _permitted(client: Any, *arguments: str, **options: Any) -> Steps[Any]:
+    try:
+        return (yield from ask(client.execute_command, *arguments, **options))
+    except ResponseError:
+        return None

@@ -1,0 +1,155 @@
+"""One open client, the bound on its use, and its end."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from threading import BoundedSemaphore, Lock
+from typing import Any, TypeVar
+
+import anyio
+
+from haybaler.effects import Steps, perform, perform_async
+from haybaler.errors import StoreTimeoutError
+from haybaler_redis.abandoned import abandon
+from haybaler_redis.connecting import Opened
+from haybaler_redis.features import Features
+
+R = TypeVar("R")
+Request = Callable[[Any], Steps[R]]  # what to ask a client for
+
+_NO_TURN = "All connections of the store were in use for too long."
+
+
+class AsyncLink:
+    """
+    The client of one event loop. The loop closes it at its own end, if nobody has done so before.
+
+    :param opened: The client.
+    :param limit: The most requests in flight; each uses one connection at a time.
+    :param wait: Seconds to wait for a turn.
+    """
+
+    def __init__(self, opened: Opened[Awaitable[None]], *, limit: int, wait: float) -> None:
+        self._opened = opened
+        self._turns = anyio.Semaphore(limit, fast_acquire=True)
+        self._wait = wait
+        self._loop = asyncio.get_running_loop()
+        self._lifetime: AsyncGenerator[None, None] | None = None
+        self._users = 0
+        self._closing = False
+        self.features: Features | None = None  # what is known about the server, once somebody has asked
+
+    async def run(self, request: Request[R]) -> R:
+        """
+        Carry out a request when it is its turn.
+
+        :param request: What to ask for.
+        :returns: What came of it.
+        :raises StoreTimeoutError: If there was no turn in time.
+        """
+        async with self._turn():
+            return await perform_async(request(self._opened.client))
+
+    async def drop_idle(self) -> None:
+        """Disconnect what is not in use."""
+        await self._opened.drop_idle()
+
+    async def close(self) -> None:
+        """Disconnect; requests that are in flight are finished first."""
+        self._closing = True
+        if not self._users and self._lifetime is not None:
+            lifetime, self._lifetime = self._lifetime, None
+            await lifetime.aclose()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        if self._lifetime is None:
+            self._lifetime = _lifetime(self._opened)
+            await anext(self._lifetime)  # never suspends; makes it known to the loop
+        self._users += 1
+        try:
+            try:
+                with anyio.fail_after(self._wait):
+                    await self._turns.acquire()
+            except TimeoutError as error:
+                raise StoreTimeoutError(_NO_TURN) from error
+            try:
+                yield
+            finally:
+                self._turns.release()
+        finally:
+            self._users -= 1
+            if self._closing:
+                await self.close()
+
+    def __del__(self) -> None:
+        if self._loop.is_closed():
+            abandon(self._opened.client)
+
+
+async def _lifetime(opened: Opened[Awaitable[None]]) -> AsyncGenerator[None, None]:
+    # An event loop that ends in the ordinary way finishes its asynchronous generators while it can still run.
+    try:
+        yield
+    finally:
+        await opened.close()
+
+
+class SyncLink:
+    """
+    The client of all threads without an event loop.
+
+    :param opened: The client.
+    :param limit: The most requests in flight; each uses one connection at a time.
+    :param wait: Seconds to wait for a turn.
+    """
+
+    def __init__(self, opened: Opened[None], *, limit: int, wait: float) -> None:
+        self._opened = opened
+        self._turns = BoundedSemaphore(limit)
+        self._wait = wait
+        self._lock = Lock()
+        self._users = 0
+        self._closing = False
+        self.features: Features | None = None  # what is known about the server, once somebody has asked
+
+    def run(self, request: Request[R]) -> R:
+        """
+        Carry out a request when it is its turn.
+
+        :param request: What to ask for.
+        :returns: What came of it.
+        :raises StoreTimeoutError: If there was no turn in time.
+        """
+        with self._turn():
+            return perform(request(self._opened.client))
+
+    def drop_idle(self) -> None:
+        """Disconnect what is not in use."""
+        self._opened.drop_idle()
+
+    def close(self) -> None:
+        """Disconnect; requests that are in flight are finished first."""
+        with self._lock:
+            self._closing = True
+            unused = not self._users
+        if unused:
+            self._opened.close()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._lock:
+            self._users += 1
+        try:
+            if not self._turns.acquire(timeout=self._wait):
+                raise StoreTimeoutError(_NO_TURN)
+            try:
+                yield
+            finally:
+                self._turns.release()
+        finally:
+            with self._lock:
+                self._users -= 1
+                last = self._closing and not self._users
+            if last:
+                self._opened.close()

@@ -1,0 +1,132 @@
+"""
+What stands under a key: a header that proves what it is, and the content.
+
+Redis knows neither text nor bytes, nor whether a value is whole, nor whose it is. The header says all that; its first
+bytes suffice to read a page without the rest.
+"""
+
+import codecs
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+from zlib import crc32
+
+from haybaler.errors import CorruptEntryError
+from haybaler.stores.driver import Content
+
+_LAYOUT = struct.Struct(">3scIIQQ")
+_MAGIC = b"hb1"  # haybaler, first layout
+_TEXT = b"t"
+_BINARY = b"b"
+
+HEADER_BYTES = _LAYOUT.size
+# Text is encoded and decoded in slices of this many characters or bytes: each takes well under a millisecond, so that
+# other threads get the interpreter in between.
+SLICE = 1024 * 1024
+_MAX_CHARACTER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """
+    The header of a record.
+
+    :param binary: Whether the content is bytes; otherwise it is text in UTF-8.
+    :param tag: The CRC-32 of the key, so that the record of another key is not taken for this one's.
+    :param checksum: The CRC-32 of the content, continued from the tag.
+    :param size: The size of the content in bytes.
+    :param length: The size of the content in characters (text) or bytes.
+    """
+
+    binary: bool
+    tag: int
+    checksum: int
+    size: int
+    length: int
+
+    @classmethod
+    def parse(cls, data: bytes, key: bytes) -> Self:
+        """
+        Read the header of a record.
+
+        :param data: The record, or its beginning.
+        :param key: The key under which it stands.
+        :returns: The header.
+        :raises CorruptEntryError: If it is not the header of a record of this key.
+        """
+        try:
+            magic, kind, tag, checksum, size, length = _LAYOUT.unpack_from(data)
+        except struct.error as error:
+            raise corrupt() from error
+        widest = 1 if kind == _BINARY else _MAX_CHARACTER_BYTES
+        if (
+            magic != _MAGIC
+            or kind not in {_TEXT, _BINARY}
+            or tag != crc32(key)
+            or not length <= size <= widest * length
+        ):
+            raise corrupt()
+        return cls(kind == _BINARY, tag, checksum, size, length)
+
+    def pack(self) -> bytes:
+        """Return the bytes of the header."""
+        kind = _BINARY if self.binary else _TEXT
+        return _LAYOUT.pack(_MAGIC, kind, self.tag, self.checksum, self.size, self.length)
+
+    def content(self, pieces: Sequence[bytes]) -> Content:
+        """
+        Return the content, checked.
+
+        :param pieces: Its bytes, cut anywhere.
+        :returns: The text or the bytes that were written.
+        :raises CorruptEntryError: If they are not what was written.
+        """
+        checksum = self.tag
+        for piece in pieces:
+            checksum = crc32(piece, checksum)
+        if checksum != self.checksum or sum(map(len, pieces)) != self.size:
+            raise corrupt()
+        if self.binary:
+            return b"".join(pieces)
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
+        try:
+            text = "".join(decoder.decode(part) for piece in pieces for part in _slices(piece))
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise corrupt() from error
+        if len(text) != self.length:
+            raise corrupt()
+        return text
+
+
+def record(key: bytes, content: Content) -> list[bytes]:
+    """
+    Return the record of an entry: its header, then its content in pieces of at most 4 MB.
+
+    :param key: The key under which it is to stand.
+    :param content: Text or bytes.
+    :returns: At least one piece; the first is the header.
+    """
+    slices = _slices(content)
+    pieces = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in slices]
+    checksum = tag = crc32(key)
+    for piece in pieces:
+        checksum = crc32(piece, checksum)
+    size = sum(map(len, pieces))
+    return [Header(isinstance(content, bytes), tag, checksum, size, len(content)).pack(), *pieces]
+
+
+def most_bytes(content: Content) -> int:
+    """Return the most bytes that the record of `content` can have, without encoding it."""
+    narrow = isinstance(content, bytes) or content.isascii()
+    return HEADER_BYTES + len(content) * (1 if narrow else _MAX_CHARACTER_BYTES)
+
+
+def corrupt() -> CorruptEntryError:
+    """Return the error for an entry that is not what was written."""
+    return CorruptEntryError("What is stored under the reference is not what was written.")
+
+
+def _slices(content: Any) -> list[Any]:
+    return [content[start : start + SLICE] for start in range(0, len(content), SLICE)]

@@ -1,0 +1,95 @@
+"""Removing entries: single ones by key, a scope by looking for its keys in small steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from haybaler.effects import Steps, await_effect
+from haybaler.stores.protocol import DeletedScope
+from haybaler_redis.attempts import carried_out, repeated
+from haybaler_redis.clients import Clients
+from haybaler_redis.commands import BULK_KEYS, FLUSH_COMMANDS, size_of, unlink
+from haybaler_redis.exchange import RAW, ask, nodes
+from haybaler_redis.failures import mapped, presentable
+from haybaler_redis.records import HEADER_BYTES
+
+# Keys that the server looks at in one step, in well under a millisecond: nobody else waits longer for it.
+SCAN_COUNT = 1_000
+
+_GLOB = b"\\*?[]^"
+
+
+@dataclass(frozen=True, slots=True)
+class Removing:
+    """
+    How entries are removed.
+
+    :param clients: The clients.
+    :param retries: The most further attempts of each round trip.
+    """
+
+    clients: Clients
+    retries: int
+
+    def remove(self, keys: Sequence[bytes]) -> Steps[None]:
+        """
+        Remove entries.
+
+        :param keys: Their keys, in any number; one that is not there counts as removed.
+        :raises StoreError: If some could not be removed.
+        """
+        together = 1 if self.clients.clustered else BULK_KEYS
+        commands = [unlink(keys[start : start + together]) for start in range(0, len(keys), together)]
+        for start in range(0, len(commands), FLUSH_COMMANDS):
+            part = commands[start : start + FLUSH_COMMANDS]
+            for reply in (yield from carried_out(self.clients, part, retries=self.retries)):
+                if isinstance(reply, Exception):
+                    raise mapped(reply, action="delete entries")
+
+    def remove_folder(self, start: bytes) -> Steps[DeletedScope]:
+        """
+        Remove every entry whose key begins in one way.
+
+        :param start: How the keys begin.
+        :returns: What was removed.
+        :raises StoreError: If it could not be done to the end.
+        """
+        entries = size = 0
+        pattern = b"".join(b"\\" + bytes([c]) if c in _GLOB else bytes([c]) for c in start) + b"*"
+        for node in (yield from self._asked(nodes)):
+            cursor = 0
+            while True:
+                cursor, found = yield from self._asked(partial(_scan, node, cursor, pattern))
+                # A longer prefix of another store has a colon in the rest; no path has one.
+                keys = [key for key in found if b":" not in key[len(start) :]]
+                for first in range(0, len(keys), FLUSH_COMMANDS):
+                    freed = yield from self._freed(keys[first : first + FLUSH_COMMANDS])
+                    entries, size = entries + freed.entries, size + freed.bytes
+                if not cursor:
+                    break
+        return DeletedScope(entries, size)
+
+    def _freed(self, keys: Sequence[bytes]) -> Steps[DeletedScope]:
+        sizes = yield from carried_out(self.clients, [size_of(key) for key in keys], retries=self.retries)
+        removed = yield from carried_out(self.clients, [unlink([key]) for key in keys], retries=self.retries)
+        for reply in removed:
+            if isinstance(reply, Exception):
+                raise mapped(reply, action="delete a scope")
+        # What is not even a string is removed as well; it has no size.
+        sized = [size if isinstance(size, int) and gone else 0 for size, gone in zip(sizes, removed, strict=True)]
+        return DeletedScope(sum(removed), sum(max(size - HEADER_BYTES, 0) for size in sized))
+
+    def _asked(self, request: Any) -> Steps[Any]:
+        try:
+            return (yield from repeated(lambda: await_effect(self.clients.request(request)), retries=self.retries))
+        except Exception as error:  # noqa: BLE001 - it is raised, mapped
+            raise mapped(error, action="delete a scope") from presentable(error)
+
+
+def _scan(node: dict[str, Any], cursor: int, pattern: bytes, client: Any) -> Steps[tuple[int, list[bytes]]]:
+    reply = yield from ask(client.execute_command, "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT, **RAW, **node)
+    following, keys = reply
+    if isinstance(following, dict):  # of a cluster, by node
+        (following,) = following.values()
+    return int(following), list(keys)

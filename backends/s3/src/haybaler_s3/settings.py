@@ -1,0 +1,110 @@
+"""How the store reaches the server: checked settings, and what the client libraries make of them. Pure."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.config import Config
+from haystack.utils import Secret
+
+from haybaler.errors import ConfigurationError
+
+# A prefix becomes a part of keys, which some servers treat as paths: only characters that mean nothing anywhere.
+_PREFIX_PART = re.compile(r"[A-Za-z0-9_~@=-][A-Za-z0-9._~@=-]*\Z")
+_SMALLEST_PART = 5 * 1024 * 1024  # S3's limit for all parts of an upload but the last
+_MOST_PARTS = 10_000  # likewise
+
+SECRETS = ("access_key_id", "secret_access_key", "session_token")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """
+    The settings of a store, as its constructor takes them.
+
+    :param bucket: The bucket's name.
+    :param prefix: What keys begin with, without the last `/`.
+    :param endpoint_url: The server, or None for Amazon's.
+    :param region_name: The region, or None for the environment's.
+    :param path_style: Whether the bucket stands in the path of a URL rather than in the host's name.
+    :param access_key_id: The first half of explicit credentials.
+    :param secret_access_key: The second half.
+    :param session_token: The token of temporary credentials.
+    :param checksums: When requests carry a CRC: "when_supported" or "when_required".
+    :param max_concurrency: Requests in flight, and connections, of one event loop.
+    :param multipart_bytes: Above this size, an entry is uploaded in parts.
+    :param part_bytes: The size of a part.
+    :param max_bytes: The largest entry that is accepted.
+    :param connect_timeout: Seconds for making a connection.
+    :param read_timeout: Seconds without a byte of the answer.
+    :param attempts: How often a request that may succeed the next time is tried in all.
+    """
+
+    bucket: str
+    prefix: str
+    endpoint_url: str | None
+    region_name: str | None
+    path_style: bool
+    access_key_id: Secret | None = field(repr=False)
+    secret_access_key: Secret | None = field(repr=False)
+    session_token: Secret | None = field(repr=False)
+    checksums: str
+    max_concurrency: int
+    multipart_bytes: int
+    part_bytes: int
+    max_bytes: int
+    connect_timeout: float
+    read_timeout: float
+    attempts: int
+
+    def __post_init__(self) -> None:
+        if not self.bucket or "/" in self.bucket:
+            raise ConfigurationError("`bucket` must be the name of a bucket.")
+        if self.prefix and not all(map(_PREFIX_PART.match, self.prefix.split("/"))):
+            raise ConfigurationError("`prefix` consists of letters, digits and `._~@=-`, in parts separated by `/`.")
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ConfigurationError("`access_key_id` and `secret_access_key` belong together.")
+        if self.checksums not in {"when_supported", "when_required"}:
+            raise ConfigurationError('`checksums` must be "when_supported" or "when_required".')
+        if not _SMALLEST_PART <= self.part_bytes <= self.multipart_bytes:
+            raise ConfigurationError(f"`part_bytes` must be from {_SMALLEST_PART} to `multipart_bytes`.")
+        if not 0 < self.max_bytes <= _MOST_PARTS * self.part_bytes:
+            raise ConfigurationError(f"`max_bytes` must be from 1 to {_MOST_PARTS} times `part_bytes`.")
+        if min(self.max_concurrency, self.attempts) < 1 or min(self.connect_timeout, self.read_timeout) <= 0:
+            raise ConfigurationError("`max_concurrency`, `attempts` and the timeouts must be positive.")
+
+    def client_arguments(self) -> dict[str, Any]:
+        """
+        Return the arguments with which any of the libraries makes a client.
+
+        :returns: Keyword arguments; credentials only where they were given explicitly.
+        """
+        config = Config(
+            max_pool_connections=self.max_concurrency,
+            connect_timeout=self.connect_timeout,
+            read_timeout=self.read_timeout,
+            retries={"mode": "standard", "total_max_attempts": self.attempts},
+            request_checksum_calculation=self.checksums,
+            response_checksum_validation="when_required",  # ranged reads fail otherwise on some servers
+            s3={"addressing_style": "path" if self.path_style else "auto"},
+            signature_version="s3v4",
+        )
+        given = {
+            "region_name": self.region_name or ("us-east-1" if self.endpoint_url else None),
+            "endpoint_url": self.endpoint_url,
+            "aws_access_key_id": self.access_key_id and self.access_key_id.resolve_value(),
+            "aws_secret_access_key": self.secret_access_key and self.secret_access_key.resolve_value(),
+            "aws_session_token": self.session_token and self.session_token.resolve_value(),
+        }
+        return {"config": config, **{name: value for name, value in given.items() if value is not None}}
+
+    def init_parameters(self) -> dict[str, Any]:
+        """
+        Return the constructor's arguments for serialization.
+
+        :returns: Plain values; secrets in Haystack's form, which holds no value.
+        :raises ValueError: If a secret was given as a plain token.
+        """
+        names = [name for name in self.__slots__ if name not in SECRETS]
+        secrets = {name: secret.to_dict() for name in SECRETS if (secret := getattr(self, name)) is not None}
+        return {**{name: getattr(self, name) for name in names}, **secrets}

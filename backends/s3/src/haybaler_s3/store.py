@@ -1,0 +1,240 @@
+"""The store that keeps tool results in an S3 bucket."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+from haystack.utils import Secret, deserialize_secrets_inplace
+
+from haybaler.effects import Steps, perform, perform_async
+from haybaler.errors import NotSerializableError, StoreError
+from haybaler.stores.base import BaseToolResultStore
+from haybaler.stores.driver import Content, write_failure
+from haybaler.stores.protocol import DeletedScope, StorePage
+from haybaler.stores.url import parse_store_url
+from haybaler.workers import map_bounded
+from haybaler_s3.clients import Clients
+from haybaler_s3.expiry import ExpiryRule
+from haybaler_s3.failures import mapped
+from haybaler_s3.objects import Objects
+from haybaler_s3.pacing import StartGate
+from haybaler_s3.settings import SECRETS, Settings
+
+T = TypeVar("T")
+
+MIB = 1024 * 1024
+
+
+class S3ToolResultStore(BaseToolResultStore):
+    """
+    Keeps each tool result in an object of its own, in an S3 bucket or in a store that speaks its protocol.
+
+    ```python
+    from haybaler_s3 import S3ToolResultStore
+
+    store = S3ToolResultStore("my-bucket", prefix="results")
+    ```
+
+    Clients are opened on first use: one for each event loop, and one of boto3 for synchronous callers. Text is stored
+    as UTF-8 and binary content as it is; an object's own metadata says which.
+
+    :param bucket: The name of an existing bucket.
+    :param prefix: What keys begin with, without a `/` at the end.
+    :param endpoint_url: The server; None for Amazon's.
+    :param region_name: The region; None for the environment's, and `us-east-1` for a server of one's own.
+    :param path_style: Whether the bucket stands in the path of URLs; None for "with `endpoint_url`".
+    :param access_key_id: Explicit credentials, with the next one; None for boto's usual chain.
+    :param secret_access_key: Explicit credentials.
+    :param session_token: The token of temporary credentials.
+    :param session: A ready session of aioboto3 or aiobotocore, for asynchronous callers.
+    :param client: A ready asynchronous client with botocore's methods; it is never closed. It belongs to its own loop.
+    :param sync_client: A ready boto3 client for synchronous callers; it is never closed.
+    :param checksums: When requests carry a CRC; None for "when_required" with `endpoint_url` (not every server knows
+        it), else "when_supported".
+    :param max_concurrency: The most requests of one batch in flight, and the connections of one event loop.
+    :param multipart_bytes: Above this size in bytes, an entry is uploaded in parts.
+    :param part_bytes: The size of a part in bytes; at least 5 MiB.
+    :param max_bytes: The largest entry that is accepted, in bytes.
+    :param connect_timeout: Seconds for making a connection.
+    :param read_timeout: Seconds without a byte of the answer.
+    :param attempts: How often a request that may succeed the next time is tried in all.
+    :raises ConfigurationError: If a parameter is not usable.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        *,
+        prefix: str = "haybaler",
+        endpoint_url: str | None = None,
+        region_name: str | None = None,
+        path_style: bool | None = None,
+        access_key_id: Secret | None = None,
+        secret_access_key: Secret | None = None,
+        session_token: Secret | None = None,
+        session: Any = None,
+        client: Any = None,
+        sync_client: Any = None,
+        checksums: str | None = None,
+        max_concurrency: int = 50,
+        multipart_bytes: int = 8 * MIB,
+        part_bytes: int = 5 * MIB,
+        max_bytes: int = 1024 * MIB,
+        connect_timeout: float = 5.0,
+        read_timeout: float = 20.0,
+        attempts: int = 4,
+    ) -> None:
+        self._settings_of_store = Settings(
+            bucket=bucket,
+            prefix=prefix,
+            endpoint_url=endpoint_url,
+            region_name=region_name,
+            path_style=endpoint_url is not None if path_style is None else path_style,
+            access_key_id=access_key_id,
+            secret_access_key=secret_access_key,
+            session_token=session_token,
+            checksums=checksums or ("when_required" if endpoint_url else "when_supported"),
+            max_concurrency=max_concurrency,
+            multipart_bytes=multipart_bytes,
+            part_bytes=part_bytes,
+            max_bytes=max_bytes,
+            connect_timeout=connect_timeout,
+            read_timeout=read_timeout,
+            attempts=attempts,
+        )
+        self._clients = Clients(self._settings_of_store, session=session, client=client, sync_client=sync_client)
+        self._objects = Objects(self._settings_of_store, self._clients)
+        self._folder = f"{prefix}/" if prefix else ""
+        self._expiry = ExpiryRule(bucket, self._folder, self._clients)
+        super().__init__(location=f"s3://{bucket}/{self._folder}")
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """
+        Build a store from a URL, for example `s3://my-bucket/results?region_name=eu-central-1`.
+
+        Credentials do not belong into it: they come from boto's usual chain.
+
+        :param url: The bucket and the prefix; `endpoint_url`, `region_name`, `checksums` and `max_concurrency` may
+            follow as options.
+        :returns: The store.
+        :raises ConfigurationError: If the URL is not one of this kind.
+        """
+        options = {"endpoint_url": str, "region_name": str, "checksums": str, "max_concurrency": int}
+        parts = parse_store_url(url, schemes=["s3"], options=options)
+        prefix = parts.path.strip("/")
+        return cls(parts.authority, **({"prefix": prefix} if prefix else {}), **parts.options)
+
+    def _perform(self, action: str, steps: Steps[T]) -> T:
+        with _mapped(action):
+            return perform(steps)
+
+    async def _perform_async(self, action: str, steps: Steps[T]) -> T:
+        with _mapped(action):
+            return await perform_async(steps)
+
+    def _key(self, path: str) -> str:
+        return self._folder + path
+
+    def _put(self, path: str, content: Content) -> None:
+        self._perform("write an entry", self._objects.put(self._key(path), content))
+
+    async def _put_async(self, path: str, content: Content) -> None:
+        await self._perform_async("write an entry", self._objects.put(self._key(path), content))
+
+    async def _put_many_async(self, items: Sequence[tuple[str, Content]]) -> list[StoreError | None]:
+        gate = StartGate()
+
+        async def put(item: tuple[str, Content]) -> StoreError | None:
+            try:
+                await gate.passed()
+                await self._put_async(*item)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
+                return write_failure(error)
+            return None
+
+        return await map_bounded(put, items, limit=self._settings_of_store.max_concurrency)
+
+    def _get(self, path: str) -> Content:
+        return self._perform("read an entry", self._objects.get(self._key(path)))
+
+    async def _get_async(self, path: str) -> Content:
+        return await self._perform_async("read an entry", self._objects.get(self._key(path)))
+
+    def _get_page(self, path: str, offset: int, limit: int) -> StorePage:
+        return self._perform("read an entry", self._objects.page(self._key(path), offset, limit))
+
+    async def _get_page_async(self, path: str, offset: int, limit: int) -> StorePage:
+        return await self._perform_async("read an entry", self._objects.page(self._key(path), offset, limit))
+
+    def _remove(self, path: str) -> None:
+        self._remove_many([path])
+
+    def _remove_many(self, paths: Sequence[str]) -> None:
+        self._perform("delete entries", self._objects.delete([self._key(path) for path in paths]))
+
+    async def _remove_many_async(self, paths: Sequence[str]) -> None:
+        await self._perform_async("delete entries", self._objects.delete([self._key(path) for path in paths]))
+
+    def _remove_scope(self, folder: str) -> DeletedScope:
+        return self._perform("delete a scope", self._objects.delete_all(self._key(folder)))
+
+    async def _remove_scope_async(self, folder: str) -> DeletedScope:
+        return await self._perform_async("delete a scope", self._objects.delete_all(self._key(folder)))
+
+    def ensure_expiry_rule(self, days: int) -> None:
+        """
+        Have the server delete entries of this store's prefix some days after they were written.
+
+        The bucket's lifecycle configuration gets one rule for the prefix, and one day more to drop unfinished uploads;
+        other rules stay. S3 counts from the last write, not from the last read.
+
+        :param days: After how many days; at least 1.
+        :raises StoreError: If the server has no lifecycle rules, or the credentials may not set them.
+        """
+        self._perform("set the expiry rule", self._expiry.ensure(days))
+
+    async def ensure_expiry_rule_async(self, days: int) -> None:
+        """
+        Have the server delete entries, as `ensure_expiry_rule` does.
+
+        :param days: After how many days; at least 1.
+        :raises StoreError: As `ensure_expiry_rule`.
+        """
+        await self._perform_async("set the expiry rule", self._expiry.ensure(days))
+
+    async def warm_up_async(self) -> None:
+        """Open the running loop's client."""
+        await self._clients.asynchronous()
+
+    def close(self) -> None:
+        """Close the synchronous client, unless it was given. The next use opens another."""
+        self._clients.close()
+
+    async def close_async(self) -> None:
+        """Close the running loop's client, unless it was given. The next use opens another."""
+        await self._clients.close_async()
+
+    def _settings(self) -> dict[str, Any]:
+        if not self._clients.serializable:
+            raise NotSerializableError("A store with a ready session or client cannot be serialized.")
+        try:
+            return self._settings_of_store.init_parameters()
+        except ValueError as error:
+            raise NotSerializableError("Credentials can only be serialized as `Secret.from_env_var`.") from error
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """As `ToolResultStore.from_dict`; credentials are read from the environment again."""
+        parameters = dict(data.get("init_parameters", {}))
+        deserialize_secrets_inplace(parameters, keys=SECRETS)
+        return super().from_dict({**data, "init_parameters": parameters})
+
+
+@contextmanager
+def _mapped(action: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        failure = mapped(error, action=action)
+        raise failure from failure.__cause__

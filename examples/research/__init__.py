@@ -1,0 +1,1 @@
+"""What the demo is made of: its tools, its model, and what watches it."""

@@ -1,0 +1,110 @@
+"""The note that a sliding window leaves: a message of its own, or a first part of the user message beside it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from haystack.dataclasses import ChatMessage, TextContent
+
+from haybaler.conversation import is_compaction_product, is_users
+from haybaler.references import COMPACTION_META, compaction_mark
+
+STRATEGY = "sliding_window"
+
+# Marks a user message with a note in it. It is not `COMPACTION_META`: that mark would make a note of the whole message,
+# also in the eyes of Haystack's own compactors, and they drop earlier notes.
+MERGED_NOTE_META = "context_compaction_merged_note"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """
+    What a sliding window says of the messages that it removed.
+
+    :param text: The text for the model.
+    :param removed: How many messages were removed, by this compaction and by those before.
+    :param kept: How many messages were kept.
+    """
+
+    text: str
+    removed: int
+    kept: int
+
+    @property
+    def _figures(self) -> dict[str, Any]:
+        return {"strategy": STRATEGY, "removed_messages": self.removed, "kept_messages": self.kept}
+
+    def inserted(self, messages: Sequence[ChatMessage], place: int) -> list[ChatMessage]:
+        """
+        Put the note between messages.
+
+        :param messages: The messages.
+        :param place: Where the note goes: before the message with this index.
+        :returns: A new list.
+        """
+        note = ChatMessage.from_user(self.text, meta={COMPACTION_META: self._figures})
+        return [*messages[:place], note, *messages[place:]]
+
+    def merged(self, messages: Sequence[ChatMessage], place: int) -> list[ChatMessage]:
+        """
+        Put the note into the user message before or after its place; where neither is one, between the messages.
+
+        :param messages: The messages.
+        :param place: Where the note would go: before the message with this index.
+        :returns: A new list.
+        """
+        beside = next((i for i in (place - 1, place) if 0 <= i < len(messages) and is_users(messages[i])), None)
+        if beside is None:
+            return self.inserted(messages, place)
+        message = messages[beside]
+        merged = replace(
+            message,
+            _content=[TextContent(self.text), *message._content],  # noqa: SLF001 - there is no public way to all parts
+            _meta={**message.meta, MERGED_NOTE_META: {**self._figures, "text": self.text}},
+        )
+        return [*messages[:beside], merged, *messages[beside + 1 :]]
+
+
+def is_note(message: ChatMessage) -> bool:
+    """
+    Whether a message is a note of this strategy, also one of Haystack's own compactor.
+
+    :param message: Any message.
+    :returns: True if there is nothing in the message but a note.
+    """
+    return is_compaction_product(message, STRATEGY)
+
+
+def without_note(message: ChatMessage) -> ChatMessage:
+    """
+    Return a message as it was before a note was merged into it.
+
+    :param message: Any message.
+    :returns: An equal of the original, or the message itself if no note was merged into it.
+    """
+    if MERGED_NOTE_META not in message.meta:
+        return message
+    note = TextContent(str(_figures(message).get("text")))
+    content = list(message._content)  # noqa: SLF001 - there is no public way to all parts
+    if note in content:
+        content.remove(note)
+    meta = {key: value for key, value in message.meta.items() if key != MERGED_NOTE_META}
+    return replace(message, _content=content, _meta=meta)
+
+
+def removed_before(message: ChatMessage) -> int:
+    """
+    Return how many messages were removed according to the note that a message is, or that was merged into it.
+
+    :param message: Any message.
+    :returns: The number; 0 if there is no note, or none with a usable number.
+    """
+    count = _figures(message).get("removed_messages")
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
+
+
+def _figures(message: ChatMessage) -> dict[str, Any]:
+    merged = message.meta.get(MERGED_NOTE_META)
+    if isinstance(merged, dict):
+        return merged
+    return compaction_mark(message, STRATEGY) or {} if is_note(message) else {}
