@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from statistics import quantiles
 from time import perf_counter, sleep
 from typing import Any
@@ -48,7 +49,7 @@ def _haybaler_hook(store: SlowStore) -> Any:
     return haybaler.ToolResultOffloadHook(store, {"*": haybaler.AlwaysOffload()})
 
 
-def _haystack_hook(store: SlowStore) -> Any:
+def _haystack_hook(store: Any) -> Any:
     return HaystackOffloadHook(store, {"*": HaystackAlwaysOffload()})
 
 
@@ -141,7 +142,7 @@ def _many_runs(
         states = [_state(1) for _ in range(count)]
 
         async def act() -> dict[str, float]:
-            return await _many([lambda state=state: _run_hook(hook, state) for state in states])
+            return await _many([partial(_run_hook, hook, state) for state in states])
 
         yield act
 

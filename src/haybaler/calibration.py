@@ -115,6 +115,7 @@ def anchor_at(
     *,
     last: Anchor | None,
     context_window: int,
+    least: int = 0,
     sent: int | None = None,
 ) -> Anchor:
     """
@@ -129,10 +130,12 @@ def anchor_at(
     :param counted: What the counter makes of them and of the tools.
     :param last: What was known before.
     :param context_window: The size of the window, in tokens.
-    :param sent: If messages are gone that were there before the reply: what the counter made of them all with the reply.
+    :param least: The fewest tokens that the messages can have. A figure below it does not measure them and is not used:
+        some chat models leave tool results out, some providers report what they read from a cache apart.
+    :param sent: If messages are gone that were there before the reply: what the counter made of them with the reply.
     :returns: The anchor.
     """
-    if reported <= 0:
+    if reported < max(least, 1):
         return Anchor(0, messages, counted, Calibration())
     if last is None or last.reported != reported:
         measured = counted if sent is None or last is None else last.calibration.nearest(reported, counted, sent)

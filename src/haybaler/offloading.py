@@ -105,9 +105,14 @@ def carry_out(plan: OffloadPlan, store: Any, *, timeout: float | None) -> Steps[
         in_vain = dict.fromkeys([*written, *plan.references_in_flight()])
         yield from await_effect(delete_quietly(store, list(in_vain)))
         raise
-    for slot, error in plan.failures:
+    if plan.failures:
         logger.warning(
-            "A tool result could not be written to the store and stays in the conversation.",
-            extra={"tools": slot.tool_names, "store": type(store).__name__, "error": str(error)},
+            "Tool results could not be written to the store and stay in the conversation.",
+            extra={
+                "tools": sorted({name for slot, _ in plan.failures for name in slot.tool_names}),
+                "results": len(plan.failures),
+                "store": type(store).__name__,
+                "error": str(plan.failures[0][1]),
+            },
         )
     return plan.messages if plan.changed else None

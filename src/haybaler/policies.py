@@ -4,6 +4,7 @@ from typing import Any, Protocol, Self
 
 from haystack.components.agents.state.state import State
 from haystack.core.serialization import default_from_dict, default_to_dict
+from haystack.hooks.tool_result_offloading.types import OffloadPolicy as HaystackOffloadPolicy
 
 from haybaler.counters.approximate import ApproximateTokenCounter
 from haybaler.errors import ConfigurationError
@@ -45,6 +46,25 @@ class OffloadPolicy(Protocol):
         :returns: The policy.
         """
         ...
+
+
+class TokenOffloadPolicy(Protocol):
+    """Decides by the size of the whole message, as the hook's own counter sees it, images and files included."""
+
+    def should_offload_tokens(self, tool_name: str, tokens: int, state: State) -> bool:
+        """
+        Decide whether a result is offloaded.
+
+        :param tool_name: The tool that gave the result.
+        :param tokens: The size of the result's message.
+        :param state: The Agent's live `State`.
+        :returns: True to offload it.
+        """
+        ...
+
+
+# What `ToolResultOffloadHook` takes.
+AnyOffloadPolicy = OffloadPolicy | HaystackOffloadPolicy | TokenOffloadPolicy
 
 
 class _Policy:

@@ -16,11 +16,11 @@ from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.context import run_store
 from haybaler.interop import optional_method
-from haybaler.paging import Answer
-from haybaler.reading import ReadBackLimits
-from haybaler.refusals import NO_STORE, refusal
+from haybaler.readback.paging import Answer
+from haybaler.readback.reading import ReadBackLimits
+from haybaler.readback.refusals import NO_STORE, refusal
+from haybaler.readback.specs import SPECS, ToolSpec
 from haybaler.serialization import serialized
-from haybaler.tool_specs import SPECS, ToolSpec
 
 logger = logging.getLogger(__name__)
 

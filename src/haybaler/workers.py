@@ -10,7 +10,7 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from threading import Lock
+from threading import Event, Lock
 from typing import Generic, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
@@ -52,6 +52,28 @@ async def run_in_worker(
         return await run_sync(call.run, limiter=_loop_limiter(_unbounded, math.inf), abandon_on_cancel=abandon)
     finally:
         call.leave()
+
+
+async def run_or_undo(function: Callable[[], R], undo: Callable[[R], object]) -> R:
+    """
+    Call a blocking function that changes something in a worker thread. No cancellation and no timeout waits for it.
+
+    :param function: What to call.
+    :param undo: Takes the result; called in the worker thread if nobody awaits the function any more when it is done.
+    :returns: What the function returned.
+    """
+    abandoned = Event()
+
+    def call() -> R:
+        result = function()
+        if abandoned.is_set():
+            undo(result)
+        return result
+
+    try:
+        return await run_in_worker(call, abandon=True)
+    finally:
+        abandoned.set()
 
 
 def _loop_limiter(variable: RunVar[CapacityLimiter], total: float) -> CapacityLimiter:

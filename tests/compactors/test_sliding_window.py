@@ -23,7 +23,9 @@ from haybaler.errors import ConfigurationError
 from haybaler.hooks.context import RUN_TASK_CONTEXT_KEY
 
 each_colour = pytest.mark.parametrize("colour", COLOURS)
-NOTE = "[{num_removed} earlier messages were removed from this conversation to free up context and cannot be recovered.]"
+NOTE = (
+    "[{num_removed} earlier messages were removed from this conversation to free up context and cannot be recovered.]"
+)
 TEXT = "lorem ipsum " * 50  # about 150 tokens
 
 

@@ -186,9 +186,7 @@ def test_limits_out_of_range_are_refused(make: Make) -> None:
 def test_the_defaults_follow_haystacks() -> None:
     pruned, moved = ToolResultPruningCompactor(), offloading()
     assert (pruned.min_keep_steps, pruned.min_tokens, pruned.skip_meta_keys) == (1, 200, ("tool_result_offloaded",))
-    assert pruned.placeholder == (
-        "[Tool result removed to free up context. Call `{tool_name}` again if you need it.]"
-    )
+    assert pruned.placeholder == ("[Tool result removed to free up context. Call `{tool_name}` again if you need it.]")
     assert (moved.min_keep_steps, moved.min_tokens, moved.preview_chars) == (1, 200, 200)
     assert (moved.offload_errors, moved.write_timeout) == (False, None)
 

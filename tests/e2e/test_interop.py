@@ -91,7 +91,7 @@ COMPACTORS: dict[str, Callable[[Any], Any]] = {
     "stock offloading": stock_offload_compactor,
     "sliding window": lambda store: SlidingWindowCompactor(),
     "pruning": lambda store: ToolResultPruningCompactor(),
-    "offloading": lambda store: ToolResultOffloadCompactor(store),
+    "offloading": ToolResultOffloadCompactor,
 }
 COUNTERS: dict[str, Callable[[], Any]] = {
     "stock approximate": quiet(stock_counters.ApproximateTokenCounter),

@@ -13,7 +13,7 @@ from haystack.core import serialization_security
 from haystack.core.errors import DeserializationError
 from haystack.core.serialization import allow_deserialization_module
 from haystack.dataclasses import ChatMessage
-from haystack.tools import Tool
+from haystack.tools.tool import Tool
 from tests.hooks.agents import Colour, both_colours, pages, work
 from tests.hooks.parts import SyncStore
 
@@ -137,7 +137,9 @@ def test_a_copied_pipeline_keeps_the_hooks_store(colour: Colour) -> None:
 
 EVERY_HOOK: dict[str, Any] = {
     "before_llm": [
-        CompactionHook(ToolResultPruningCompactor(), context_window=5_000, token_counter=TiktokenCounter("cl100k_base")),
+        CompactionHook(
+            ToolResultPruningCompactor(), context_window=5_000, token_counter=TiktokenCounter("cl100k_base")
+        ),
         CompactionHook(
             ToolResultOffloadCompactor(InMemoryToolResultStore().scoped("a")),
             context_window=4_000,

@@ -9,7 +9,8 @@ import pytest
 from haystack.components.agents import Agent
 from haystack.components.agents.state.state import State
 from haystack.dataclasses import ChatMessage, ToolCall
-from haystack.tools import Tool, ToolsType
+from haystack.tools import ToolsType
+from haystack.tools.tool import Tool
 
 Script = Callable[[list[ChatMessage]], ChatMessage]
 Usage = Callable[[list[ChatMessage], ChatMessage], dict[str, int]]

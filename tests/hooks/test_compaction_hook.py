@@ -79,7 +79,9 @@ def test_tools_count_towards_the_trigger_once(colour: Colour) -> None:
     messages = steps(5)
     missing = int(0.7 * WINDOW) - total(messages)
     fitting = [tool("fetch", pages(1))]
-    colour.call(hook(compactor, CountingCounter(tokens_per_tool=missing - 1)), "run", agent_state(messages, tools=fitting))
+    colour.call(
+        hook(compactor, CountingCounter(tokens_per_tool=missing - 1)), "run", agent_state(messages, tools=fitting)
+    )
     assert compactor.targets == []
     colour.call(hook(compactor, CountingCounter(tokens_per_tool=missing)), "run", agent_state(messages, tools=fitting))
     assert len(compactor.targets) == 1
@@ -233,7 +235,15 @@ class Unbindable(DropOldest):
 
 @pytest.mark.parametrize(
     "compactor",
-    [Failing(), Unbindable(), Nonsense(7), Nonsense("text"), Nonsense([{"role": "user"}]), Nonsense(object()), Nonsense([])],
+    [
+        Failing(),
+        Unbindable(),
+        Nonsense(7),
+        Nonsense("text"),
+        Nonsense([{"role": "user"}]),
+        Nonsense(object()),
+        Nonsense([]),
+    ],
     ids=["raises", "cannot be bound", "number", "text", "dicts", "object", "nothing"],
 )
 def test_a_compactor_that_fails_leaves_the_conversation_and_one_warning(

@@ -3,6 +3,7 @@
 import base64
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -110,7 +111,10 @@ def test_a_tool_without_a_key_stays(colour: Colour) -> None:
 
 def test_never_takes_a_tool_out_of_a_wildcard(colour: Colour) -> None:
     after = offload(
-        colour, step(("time", LONG), ("fetch", LONG)), InMemoryToolResultStore(), {"*": AlwaysOffload(), "time": NeverOffload()}
+        colour,
+        step(("time", LONG), ("fetch", LONG)),
+        InMemoryToolResultStore(),
+        {"*": AlwaysOffload(), "time": NeverOffload()},
     )
     assert [is_offloaded(message) for message in after] == [False, False, False, True]
 
@@ -357,8 +361,7 @@ def test_a_message_with_two_results_keeps_the_one_that_is_not_chosen(colour: Col
     """Row 42."""
     calls = [call("fetch", 1), call("time", 2)]
     results = [answered(made, LONG).tool_call_results[0] for made in calls]
-    both = ChatMessage.from_dict({**answered(calls[0], "").to_dict(), "content": []})
-    both._content.extend(results)
+    both = replace(answered(calls[0], ""), _content=results)
     store = InMemoryToolResultStore()
     after = offload(colour, [calling(*calls), both], store, {"fetch": AlwaysOffload()})
     first, second = after[-1].tool_call_results

@@ -14,7 +14,18 @@ from haystack.dataclasses import ChatMessage
 from haystack.hooks import FunctionHook
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.hooks.agents import Colour, ScriptedModel, agent_state, both_colours, call, calling, pages, steps_done, tool, work
+from tests.hooks.agents import (
+    Colour,
+    ScriptedModel,
+    agent_state,
+    both_colours,
+    call,
+    calling,
+    pages,
+    steps_done,
+    tool,
+    work,
+)
 from tests.hooks.parts import CountingCounter, DropOldest
 
 from haybaler import (
@@ -116,7 +127,9 @@ def test_the_same_hook_starts_afresh_in_the_next_run() -> None:
     first, second = agent_state([]), agent_state([])
     assert RunRecord.of(first).pause(hook) is RunRecord.of(first).pause(hook)
     assert RunRecord.of(first).pause(hook) is not RunRecord.of(second).pause(hook)
-    assert RunRecord.of(first).pause(hook) is not RunRecord.of(first).pause(CompactionHook(DropOldest(), context_window=9))
+    assert RunRecord.of(first).pause(hook) is not RunRecord.of(first).pause(
+        CompactionHook(DropOldest(), context_window=9)
+    )
 
 
 def copied(state: State) -> State:

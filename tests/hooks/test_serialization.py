@@ -30,7 +30,9 @@ allow_deserialization_module("tests*")
 COMPACTORS: dict[str, Any] = {
     "sliding window": SlidingWindowCompactor(min_keep_steps=3, omission_note="{num_removed} gone"),
     "no note": SlidingWindowCompactor(omission_note=None),
-    "pruning": ToolResultPruningCompactor(min_keep_steps=2, min_tokens=7, placeholder="{tool_name}", skip_meta_keys=("a",)),
+    "pruning": ToolResultPruningCompactor(
+        min_keep_steps=2, min_tokens=7, placeholder="{tool_name}", skip_meta_keys=("a",)
+    ),
     "offloading": ToolResultOffloadCompactor(
         InMemoryToolResultStore().scoped("a"), min_keep_steps=4, min_tokens=9, preview_chars=3, write_timeout=1.5
     ),
@@ -74,7 +76,12 @@ def test_an_offload_hook_comes_back_as_it_was() -> None:
         "*": AlwaysOffload(),
     }
     hook = ToolResultOffloadHook(
-        SyncStore(), strategies, preview_chars=3, token_counter=CountingCounter(4), offload_errors=True, write_timeout=2.5
+        SyncStore(),
+        strategies,
+        preview_chars=3,
+        token_counter=CountingCounter(4),
+        offload_errors=True,
+        write_timeout=2.5,
     )
     data = through_json(hook.to_dict())
     restored = ToolResultOffloadHook.from_dict(through_json(data))

@@ -7,10 +7,21 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from haystack import tracing
 from haystack.components.agents import Agent
-from haystack.tracing import Span, Tracer
-from tests.hooks.agents import Colour, ScriptedModel, agent_state, answered, both_colours, call, calling, pages, tool, work
+from haystack.tracing.tracer import Span, Tracer, disable_tracing, enable_tracing
+from haystack.tracing.tracer import tracer as current_tracer
+from tests.hooks.agents import (
+    Colour,
+    ScriptedModel,
+    agent_state,
+    answered,
+    both_colours,
+    call,
+    calling,
+    pages,
+    tool,
+    work,
+)
 from tests.hooks.parts import CountingCounter
 
 from haybaler import (
@@ -61,11 +72,11 @@ class RecordingTracer(Tracer):
 @pytest.fixture
 def tracer() -> Iterator[RecordingTracer]:
     recording = RecordingTracer()
-    tracing.enable_tracing(recording)
+    enable_tracing(recording)
     try:
         yield recording
     finally:
-        tracing.disable_tracing()
+        disable_tracing()
 
 
 def hook(compactor: Any) -> CompactionHook:
@@ -96,7 +107,7 @@ def test_each_span_of_the_hook_says_how_full_the_window_is(colour: Colour, trace
 
 @both_colours
 def test_each_hook_of_a_list_writes_to_its_own_span(colour: Colour, tracer: RecordingTracer) -> None:
-    hooks = [hook(ToolResultPruningCompactor()), hook(SlidingWindowCompactor())]
+    hooks: list[Any] = [hook(ToolResultPruningCompactor()), hook(SlidingWindowCompactor())]
     agent = Agent(chat_generator=ScriptedModel(work(0)), hooks={"before_llm": hooks})
     colour.run(agent, "task")
     names = [span.tags[TAG + "strategy"].rpartition(".")[2] for span in tracer.of_hooks()]
@@ -107,7 +118,7 @@ def test_each_hook_of_a_list_writes_to_its_own_span(colour: Colour, tracer: Reco
 def test_a_compactor_that_declines_is_named_as_such(colour: Colour, tracer: RecordingTracer) -> None:
     made = call("fetch", 1)
     state = agent_state([calling(made), answered(made, "x" * 8_000)])
-    with tracing.tracer.trace("test"):
+    with current_tracer.trace("test"):
         colour.call(hook(ToolResultPruningCompactor()), "run", state)
     assert tracer.spans[0].tags[TAG + "triggered"] is True
     assert tracer.spans[0].tags[TAG + "compacted"] is False

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.tools.calling import read, read_async, tool
 
 from haybaler.errors import ConfigurationError
-from haybaler.paging import binary_answer
+from haybaler.readback.paging import binary_answer
 from haybaler.stores.driver import page_of
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import StorePage

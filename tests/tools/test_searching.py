@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tools.calling import SEARCH, find, read, tool
 
-from haybaler.findings import SearchRequest
-from haybaler.searching import MAX_PATTERN_CHARS, Match, compiled, search
+from haybaler.readback.findings import SearchRequest
+from haybaler.readback.searching import MAX_PATTERN_CHARS, Match, compiled, search
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.tools import ToolResultToolset
 

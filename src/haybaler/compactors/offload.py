@@ -17,6 +17,7 @@ from haybaler.offloading import carry_out, slot_for
 from haybaler.planning import OffloadPlan, Slot, unprotected_results
 from haybaler.references import COMPACTION_META, compaction_mark, is_offloaded, is_read_back
 from haybaler.serialization import deserialize_parts, serialized
+from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.writing import predictor
 
 STRATEGY = "tool_result_offloading"
@@ -43,7 +44,7 @@ class ToolResultOffloadCompactor(SteppedCompactor):
 
     def __init__(
         self,
-        store: Any,
+        store: AnyToolResultStore,
         *,
         min_keep_steps: int = 1,
         min_tokens: int = 200,

@@ -6,9 +6,10 @@ from typing import Any, Protocol, Self
 
 from haystack.core.serialization import default_from_dict
 from haystack.dataclasses import ChatMessage
+from haystack.hooks.compaction import Compactor as HaystackCompactor
 
 from haybaler.conversation import repaired
-from haybaler.counters.protocol import TokenCounter
+from haybaler.counters.protocol import AnyTokenCounter, TokenCounter
 from haybaler.counters.run import RunTokenCounter
 from haybaler.effects import Steps, in_worker, perform, perform_async
 
@@ -70,6 +71,10 @@ class Compactor(Protocol):
         ...
 
 
+# What `CompactionHook` takes.
+AnyCompactor = Compactor | HaystackCompactor
+
+
 class SteppedCompactor(ABC):
     """
     Base class of haybaler's compactors: one body of logic for both colours, and the laws they share.
@@ -87,7 +92,7 @@ class SteppedCompactor(ABC):
         return self
 
     def compact(
-        self, messages: list[ChatMessage], target_tokens: int, token_counter: TokenCounter
+        self, messages: list[ChatMessage], target_tokens: int, token_counter: AnyTokenCounter
     ) -> list[ChatMessage] | None:
         """
         Return a smaller replacement for a conversation.
@@ -100,7 +105,7 @@ class SteppedCompactor(ABC):
         return perform(self._steps(messages, target_tokens, token_counter))
 
     async def compact_async(
-        self, messages: list[ChatMessage], target_tokens: int, token_counter: TokenCounter
+        self, messages: list[ChatMessage], target_tokens: int, token_counter: AnyTokenCounter
     ) -> list[ChatMessage] | None:
         """
         Return a smaller replacement for a conversation without blocking the event loop.
@@ -113,7 +118,7 @@ class SteppedCompactor(ABC):
         return await perform_async(self._steps(messages, target_tokens, token_counter))
 
     def _steps(
-        self, messages: list[ChatMessage], target_tokens: int, token_counter: TokenCounter
+        self, messages: list[ChatMessage], target_tokens: int, token_counter: AnyTokenCounter
     ) -> Steps[list[ChatMessage] | None]:
         counter = RunTokenCounter.of(token_counter)
         before = sum((yield from counter.sizes(messages)))

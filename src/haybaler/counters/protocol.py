@@ -3,6 +3,7 @@
 from typing import Any, Protocol, Self
 
 from haystack.dataclasses import ChatMessage
+from haystack.token_counters import TokenCounter as HaystackTokenCounter
 from haystack.tools import ToolsType
 
 
@@ -54,3 +55,7 @@ class TokenCounter(Protocol):
         :returns: The counter.
         """
         ...
+
+
+# What hooks and compactors take.
+AnyTokenCounter = TokenCounter | HaystackTokenCounter

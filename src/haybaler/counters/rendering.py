@@ -7,6 +7,8 @@ from itertools import islice
 from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent
 from haystack.tools import ToolsType, flatten_tools_or_toolsets
 
+from haybaler.parts import blocks_of
+
 
 def rendered(messages: Sequence[ChatMessage], tools: ToolsType | None = None) -> Iterator[str]:
     """
@@ -31,7 +33,7 @@ def _lines(message: ChatMessage) -> Iterator[Iterable[str]]:
     role = message.role.value
     if results := message.tool_call_results:
         for result in results:
-            parts: list[str] = [result.result] if isinstance(result.result, str) else [*map(_stand_in, result.result)]
+            parts = map(_stand_in, blocks_of(result))
             yield (f"[tool:{result.origin.tool_name}{' (error)' if result.error else ''}] ", *parts)
         return
     empty = True
@@ -79,6 +81,18 @@ def flat_fees(messages: Sequence[ChatMessage], *, tokens_per_image: int, tokens_
     return fee
 
 
+def words_in(message: ChatMessage) -> int:
+    """
+    Count the words of what is said and of what tools gave, which is the least that any tokenizer makes of them.
+
+    No token spans two words. What providers may leave out, such as reasoning, is left out here.
+
+    :param message: The message.
+    :returns: Runs of characters between blanks.
+    """
+    return sum(len(text.split()) for text in (*message.texts, *_results(message)))
+
+
 def is_short(messages: Sequence[ChatMessage], limit: int) -> bool:
     """
     Whether a local counter would have little to do, found out without looking at much more than that.
@@ -103,6 +117,10 @@ def is_short(messages: Sequence[ChatMessage], limit: int) -> bool:
 def _texts(message: ChatMessage) -> Iterator[str]:
     yield from message.texts
     yield from (reasoning.reasoning_text for reasoning in message.reasonings)
+    yield from _results(message)
+
+
+def _results(message: ChatMessage) -> Iterator[str]:
     for result in message.tool_call_results:
         if isinstance(result.result, str):
             yield result.result

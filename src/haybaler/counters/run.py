@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from haystack.dataclasses import ChatMessage
 from haystack.tools import ToolsType
 
 from haybaler.counters.approximate import ApproximateTokenCounter
-from haybaler.counters.rendering import is_short
+from haybaler.counters.rendering import is_short, words_in
 from haybaler.effects import Effect, Steps, await_effect, perform, perform_async
 from haybaler.interop import method
 from haybaler.workers import run_in_worker
@@ -18,6 +18,12 @@ logger = logging.getLogger(__name__)
 
 # Up to this many characters are counted where the caller is; encoding them takes less than 5 ms.
 INLINE_CHARS = 16_000
+
+
+class _Sized(NamedTuple):
+    message: ChatMessage
+    tokens: int
+    words: int
 
 
 class RunTokenCounter:
@@ -34,7 +40,7 @@ class RunTokenCounter:
     def __init__(self, counter: Any) -> None:
         self._counter = counter
         # The message is kept beside its size, so that its id is not given to another one meanwhile.
-        self._sizes: dict[int, tuple[ChatMessage, int]] = {}
+        self._sizes: dict[int, _Sized] = {}
         self._tools: tuple[list[Any], int] = ([], 0)
         self._estimate: ApproximateTokenCounter | None = None
 
@@ -58,7 +64,7 @@ class RunTokenCounter:
         fresh = [message for message in messages if id(message) not in self._sizes]
         if fresh:
             yield from await_effect(Effect(lambda: self._count_each(fresh), lambda: self._count_each_async(fresh)))
-        return [self._sizes[id(message)][1] for message in messages]
+        return [self._sizes[id(message)].tokens for message in messages]
 
     def size(self, message: ChatMessage) -> int:
         """
@@ -69,7 +75,16 @@ class RunTokenCounter:
         """
         if id(message) not in self._sizes:
             self._count_each([message])
-        return self._sizes[id(message)][1]
+        return self._sizes[id(message)].tokens
+
+    def least(self, messages: Sequence[ChatMessage]) -> int:
+        """
+        Return how many tokens messages have at least, whatever the tokenizer.
+
+        :param messages: Messages whose sizes have been asked for before.
+        :returns: The number of their words.
+        """
+        return sum(self._sizes[id(message)].words for message in messages)
 
     def tools_size(self, tools: ToolsType | None) -> Steps[int]:
         """
@@ -119,13 +134,14 @@ class RunTokenCounter:
 
     def _count_each(self, messages: Sequence[ChatMessage]) -> None:
         for message in messages:
-            self._sizes[id(message)] = (message, self._try([message], None))
+            self._sizes[id(message)] = _Sized(message, self._try([message], None), words_in(message))
 
     async def _count_each_async(self, messages: Sequence[ChatMessage]) -> None:
         inline = getattr(self._counter, "counts_inline", None)
         if inline is None and hasattr(self._counter, "count_async"):
             for message in messages:
-                self._sizes[id(message)] = (message, await self._try_async([message], None))
+                tokens = await self._try_async([message], None)
+                self._sizes[id(message)] = _Sized(message, tokens, words_in(message))
         elif inline and is_short(messages, INLINE_CHARS):
             self._count_each(messages)
         else:

@@ -12,9 +12,10 @@ from haystack.dataclasses import ChatMessage
 from haystack.tracing.tracer import tracer
 
 from haybaler.calibration import Anchor, Calibration, anchor_at
-from haybaler.compactors.protocol import SteppedCompactor
+from haybaler.compactors.protocol import AnyCompactor, SteppedCompactor
 from haybaler.conversation import last_assistant_index, repaired
 from haybaler.counters.approximate import ApproximateTokenCounter
+from haybaler.counters.protocol import AnyTokenCounter
 from haybaler.effects import Steps, await_effect, in_worker, perform, perform_async
 from haybaler.errors import ConfigurationError, HaybalerError
 from haybaler.hooks.context import RUN_TASK_CONTEXT_KEY, hook_context
@@ -51,12 +52,12 @@ class CompactionHook:
 
     def __init__(
         self,
-        compactor: Any,
+        compactor: AnyCompactor,
         *,
         context_window: int,
         compact_at: float = 0.7,
         compact_to: float = 0.4,
-        token_counter: Any = None,
+        token_counter: AnyTokenCounter | None = None,
     ) -> None:
         if context_window < 1:
             raise ConfigurationError(f"`context_window` must be a positive number of tokens, got {context_window}.")
@@ -126,6 +127,7 @@ class CompactionHook:
             sum(sizes[:accounted]) + tools,
             last=record.anchor(self.token_counter),
             context_window=self.context_window,
+            least=record.counter(self.token_counter).least(messages[:accounted]),
             sent=self._sent(record, messages, accounted, sizes),
         )
         record.set_anchor(self.token_counter, anchor)

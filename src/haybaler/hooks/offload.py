@@ -13,6 +13,7 @@ from haystack.dataclasses import ChatMessage, ToolCallResult
 
 from haybaler.conversation import fresh_results
 from haybaler.counters.approximate import ApproximateTokenCounter
+from haybaler.counters.protocol import AnyTokenCounter
 from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.context import run_store
@@ -22,14 +23,18 @@ from haybaler.interop import describe, method
 from haybaler.offloading import carry_out, slot_for
 from haybaler.parts import payload_of
 from haybaler.planning import OffloadPlan, Slot
+from haybaler.policies import AnyOffloadPolicy
 from haybaler.references import is_offloaded, is_read_back
 from haybaler.serialization import deserialize_parts, serialized
+from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.writing import predictor
 from haybaler.tools import bind_tools
 
 logger = logging.getLogger(__name__)
 
 _WILDCARDS = frozenset("*?[")
+
+Strategies = Mapping[str | tuple[str, ...], AnyOffloadPolicy]
 
 
 class ToolResultOffloadHook:
@@ -58,18 +63,18 @@ class ToolResultOffloadHook:
 
     def __init__(
         self,
-        store: Any,
-        offload_strategies: Mapping[str | tuple[str, ...], Any],
+        store: AnyToolResultStore,
+        offload_strategies: Strategies | Mapping[str, AnyOffloadPolicy],
         *,
         preview_chars: int = 200,
-        token_counter: Any = None,
+        token_counter: AnyTokenCounter | None = None,
         offload_errors: bool = False,
         write_timeout: float | None = None,
     ) -> None:
         if preview_chars < 0:
             raise ConfigurationError(f"`preview_chars` must be at least 0, got {preview_chars}.")
         self.store = store
-        self.offload_strategies = dict(offload_strategies)
+        self.offload_strategies: Strategies = dict(offload_strategies.items())
         self.preview_chars = preview_chars
         self.token_counter = ApproximateTokenCounter() if token_counter is None else token_counter
         self.offload_errors = offload_errors
@@ -157,7 +162,7 @@ class ToolResultOffloadHook:
             )
             return False
 
-    def _policy_for(self, tool_name: str) -> Any | None:
+    def _policy_for(self, tool_name: str) -> AnyOffloadPolicy | None:
         strategies = self.offload_strategies
         if tool_name in strategies:
             return strategies[tool_name]
@@ -229,7 +234,7 @@ def _strategy_key(text: str) -> str | tuple[str, ...]:
     return tuple(names) if isinstance(names, list) else text
 
 
-def _patterns(strategies: Mapping[str | tuple[str, ...], Any]) -> Iterator[tuple[str, Any]]:
+def _patterns(strategies: Strategies) -> Iterator[tuple[str, AnyOffloadPolicy]]:
     for key, policy in strategies.items():
         names: Sequence[str] = key if isinstance(key, tuple) else (key,)
         for name in names:

@@ -14,8 +14,8 @@ _ATTRIBUTE = "_haybaler_run"
 
 
 # An attempt helps if it leaves room below the trigger for a growth by this part of the window. Otherwise the next one
-# waits for that growth, and for twice as much after each further attempt that did not help. It does not wait beyond half
-# of what is left above the trigger, from where on this part has to do: by then a result may be old enough to go.
+# waits for that growth, and for twice as much after each further attempt that did not help. It does not wait beyond
+# half of what is left above the trigger, from where on this part has to do: by then a result may be old enough to go.
 PAUSE_SHARE = 0.01
 
 

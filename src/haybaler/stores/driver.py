@@ -1,11 +1,12 @@
 """What the author of a store fills in: a few private methods over paths, in one colour or in both."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from haybaler.errors import AsyncOnlyStoreError, StoreError, store_error
 from haybaler.stores.protocol import DeletedScope, StorePage
-from haybaler.workers import map_bounded, run_in_worker
+from haybaler.workers import map_bounded, run_in_worker, run_or_undo
 
 Content = str | bytes
 
@@ -32,7 +33,8 @@ class StoreDriver:
         raise AsyncOnlyStoreError(f"{type(self).__name__} has no synchronous writes; use the `_async` methods.")
 
     async def _put_async(self, path: str, content: Content) -> None:
-        await run_in_worker(self._put, path, content)
+        # A thread cannot be stopped; if nobody waits for the entry any more, nobody will ever refer to it.
+        await run_or_undo(partial(self._put, path, content), lambda _: self._remove(path))
 
     def _get(self, path: str) -> Content:  # noqa: ARG002 - for the author
         """Return what is stored at `path`, or raise `ReferenceNotFoundError` or `CorruptEntryError`."""

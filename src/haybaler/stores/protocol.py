@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from haystack.hooks.tool_result_offloading.types import ToolResultStore as HaystackToolResultStore
+
 from haybaler.errors import StoreError
 
 
@@ -207,3 +209,30 @@ class ToolResultStore(Protocol):
         :returns: The store.
         """
         ...
+
+
+class AsyncToolResultStore(Protocol):
+    """The least that a store of somebody's own needs where an Agent only runs asynchronously."""
+
+    async def write_async(self, *, key: str, content: str | bytes) -> str:
+        """
+        Store `content` under `key`.
+
+        :param key: A file name of at most 100 ASCII characters, different for every result.
+        :param content: Text, or bytes if the store has an attribute `supports_binary_content` that is true.
+        :returns: The reference.
+        """
+        ...
+
+    async def read_async(self, reference: str) -> str | bytes:
+        """
+        Return what was written.
+
+        :param reference: What `write_async` returned.
+        :returns: The text or the bytes.
+        """
+        ...
+
+
+# What hooks, compactors and the toolset take.
+AnyToolResultStore = ToolResultStore | HaystackToolResultStore | AsyncToolResultStore

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import isawaitable
-from threading import Event
 from typing import Any, Self
 
 import anyio
@@ -15,7 +14,7 @@ from haybaler.errors import StoreError, StoreTimeoutError
 from haybaler.interop import has_asynchronous, has_synchronous, method
 from haybaler.stores.driver import Content, write_failure
 from haybaler.stores.protocol import StoreEntry
-from haybaler.workers import map_bounded, run_in_worker
+from haybaler.workers import map_bounded, run_or_undo
 
 logger = logging.getLogger(__name__)
 
@@ -120,20 +119,13 @@ async def _call_async(store: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a method that writes. A worker thread that nobody waits for any more removes what it has written."""
     if has_asynchronous(store, name):
         return await method(store, name, *args, **kwargs).run_async()
-    abandoned = Event()
-
-    def write() -> Any:
-        outcome = getattr(store, name)(*args, **kwargs)
-        if abandoned.is_set():
-            outcomes = outcome if isinstance(outcome, list) else [outcome]
-            delete_quietly(store, [reference for reference in outcomes if isinstance(reference, str)]).run()
-        return outcome
-
-    try:
-        outcome = await run_in_worker(write, abandon=True)
-    finally:
-        abandoned.set()
+    outcome = await run_or_undo(partial(getattr(store, name), *args, **kwargs), partial(_take_back, store))
     return await outcome if isawaitable(outcome) else outcome
+
+
+def _take_back(store: Any, outcome: object) -> None:
+    outcomes = outcome if isinstance(outcome, (list, tuple)) else [outcome]
+    delete_quietly(store, [reference for reference in outcomes if isinstance(reference, str)]).run()
 
 
 def delete_quietly(store: Any, references: Sequence[str]) -> Effect[None]:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from aiofiles.threadpool import wrap
 
-from haybaler.errors import ConfigurationError, StoreError, StoreUnavailableError, store_error
+from haybaler.errors import ConfigurationError, StoreError, store_error
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, page_of, write_failure
 from haybaler.stores.protocol import StorePage
@@ -142,12 +142,12 @@ class FileSystemToolResultStore(BaseToolResultStore):
                         if folder.write(name, content, stopped=stop.is_set):
                             replaced.add(name)
                     except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
-                        outcomes.append(_write_failure(error))
+                        outcomes.append(write_failure(error))
                     else:
                         outcomes.append(None)
                 folder.finish(replaced)
         except Exception as error:  # noqa: BLE001 - what concerns the folder concerns all its entries
-            return [_write_failure(error)] * len(items)
+            return [write_failure(error)] * len(items)
         return outcomes
 
     def _get(self, path: str) -> Content:
@@ -245,11 +245,3 @@ class FileSystemToolResultStore(BaseToolResultStore):
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _write_failure(error: Exception) -> StoreError:
-    if isinstance(error, FileNotFoundError):  # on a write, it is not the entry that is missing
-        outcome = StoreUnavailableError("Could not write an entry: its folder was removed meanwhile.")
-        outcome.__cause__ = error
-        return outcome
-    return write_failure(error)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Self
 
 from haybaler.errors import ConfigurationError
@@ -12,6 +13,10 @@ _LONGEST_TTL = 100 * 365 * 24 * 3600.0  # seconds; the server's own limit is fur
 TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 # Seconds that a connection may lie idle before it is asked whether it is still alive.
 HEALTH_CHECK_SECONDS = 30
+# Otherwise redis-py looks up its own version, on the disk, for each connection, to tell it to the server.
+_NO_INTRODUCTION: dict[str, Any] = (
+    {"driver_info": None} if find_spec("redis.driver_info") else {"lib_name": None, "lib_version": None}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ class Settings:
             "socket_timeout": self.timeout,
             "socket_connect_timeout": self.connect_timeout,
             "health_check_interval": HEALTH_CHECK_SECONDS,
+            **_NO_INTRODUCTION,
             "protocol": 2,  # the newer one brings announcements that need an answer, and nothing for a store
             **({} if self.endpoint.scheme == "unix" else {"socket_keepalive": True}),
         }

@@ -3,7 +3,6 @@
 import errno
 import logging
 
-from haybaler.arguments import quoted
 from haybaler.errors import (
     AsyncOnlyError,
     CorruptEntryError,
@@ -13,6 +12,7 @@ from haybaler.errors import (
     StoreUnavailableError,
     ToolArgumentError,
 )
+from haybaler.readback.arguments import quoted
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import filetype  # type: ignore[import-untyped]
 from haystack.dataclasses import FileContent, ImageContent
 from haystack.dataclasses.image_content import IMAGE_MIME_TYPES
 
-from haybaler.arguments import quoted
+from haybaler.readback.arguments import quoted
 from haybaler.stores.protocol import StorePage
 
 Answer = str | list[ImageContent | FileContent]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from haybaler.searching import Found, Match, compiled, search
+from haybaler.readback.searching import Found, Match, compiled, search
 from haybaler.stores.driver import page_start
 
 # What a search may take, so that the answer is there within a second.

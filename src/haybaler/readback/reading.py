@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from haybaler.arguments import Arguments, quoted
 from haybaler.effects import Steps, await_effect, in_worker
 from haybaler.errors import ConfigurationError, CorruptEntryError, ToolArgumentError
-from haybaler.findings import SearchRequest
 from haybaler.interop import method
-from haybaler.paging import Answer, binary_answer, page_answer
-from haybaler.searching import MAX_PATTERN_CHARS
+from haybaler.readback.arguments import Arguments, quoted
+from haybaler.readback.findings import SearchRequest
+from haybaler.readback.paging import Answer, binary_answer, page_answer
+from haybaler.readback.searching import MAX_PATTERN_CHARS
 from haybaler.stores.driver import Content, page_of
 from haybaler.stores.protocol import StorePage
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from haybaler.effects import Steps
-from haybaler.paging import Answer
-from haybaler.reading import DEFAULT_CONTEXT, MAX_CONTEXT, ReadBackLimits, read_steps, search_steps
-from haybaler.searching import MAX_PATTERN_CHARS, WINDOW_CHARS
+from haybaler.readback.paging import Answer
+from haybaler.readback.reading import DEFAULT_CONTEXT, MAX_CONTEXT, ReadBackLimits, read_steps, search_steps
+from haybaler.readback.searching import MAX_PATTERN_CHARS, WINDOW_CHARS
 
 _REFERENCE = {
     "type": "string",

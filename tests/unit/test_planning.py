@@ -1,0 +1,152 @@
+"""Which results are replaced, decided and applied without a store."""
+
+import pytest
+from haystack.dataclasses import ChatMessage, ToolCall
+from tests.compactors.conversations import answer, several
+
+from haybaler.errors import StoreError, StoreTimeoutError, StoreUnavailableError
+from haybaler.parts import parts_of
+from haybaler.planning import OffloadPlan, Slot, unprotected_results, with_results
+from haybaler.references import OFFLOADED_META
+
+TEXT = "x" * 1000
+
+
+def step(number: int, text: str = TEXT) -> list[ChatMessage]:
+    call = ToolCall("fetch", {}, id=str(number))
+    return [ChatMessage.from_assistant(tool_calls=[call]), answer(call, text)]
+
+
+def slot(index: int, message: ChatMessage, *, parts: int = 1) -> Slot:
+    described = parts_of(message.tool_call_results[0], preview_chars=0)
+    assert described is not None
+    keys = [f"key{index}_{part}" for part in range(parts)]
+    return Slot(index, message, size(message), {0: described * parts}, keys)
+
+
+def size(message: ChatMessage) -> int:
+    """Size a message by the length of its results."""
+    return sum(len(str(result.result)) for result in message.tool_call_results)
+
+
+MESSAGES = [message for number in range(4) for message in step(number)]
+RESULTS = (1, 3, 5)
+
+
+def plan(surplus: int | None = None, *, predictable: bool = True, parts: int = 1) -> OffloadPlan:
+    slots = (slot(index, MESSAGES[index], parts=parts) for index in RESULTS)
+    predict = (lambda key: f"at/{key}") if predictable else None
+    return OffloadPlan(MESSAGES, slots, surplus=surplus, size=size, predict=predict)
+
+
+def test_slots_are_taken_until_the_surplus_is_covered_and_no_further() -> None:
+    one = plan(1)
+    assert [key for key, _ in one.next_batch()] == ["key1_0"]
+    saving = 1000 - len("Tool result offloaded to text (1000 characters) at 'at/key1_0'")
+    assert len(plan(saving).next_batch()) == 1
+    assert len(plan(saving + 1).next_batch()) == 2
+    assert len(plan(None).next_batch()) == 3
+
+
+def test_candidates_are_not_even_prepared_before_they_are_needed() -> None:
+    prepared: list[int] = []
+
+    def slots() -> object:
+        for index in RESULTS:
+            prepared.append(index)
+            yield slot(index, MESSAGES[index])
+
+    lazy = OffloadPlan(MESSAGES, slots(), surplus=1, size=size, predict=str)  # type: ignore[arg-type]
+    lazy.next_batch()
+    assert prepared == [1]
+
+
+def test_nothing_is_replaced_before_the_outcomes_are_there() -> None:
+    chosen = plan(1)
+    chosen.next_batch()
+    assert not chosen.changed
+    assert chosen.messages == MESSAGES
+    assert chosen.references_in_flight() == ["at/key1_0"]
+    chosen.settle(["at/key1_0"])
+    assert chosen.changed
+    assert chosen.is_complete
+    assert chosen.messages[1].meta[OFFLOADED_META] == ["at/key1_0"]
+    assert MESSAGES[1].meta == {}
+
+
+def test_the_next_candidate_takes_the_place_of_a_failed_write() -> None:
+    chosen = plan(1)
+    chosen.next_batch()
+    chosen.settle([StoreError("refused")])
+    assert not chosen.is_complete
+    assert [key for key, _ in chosen.next_batch()] == ["key3_0"]
+    chosen.settle(["at/key3_0"])
+    assert [index for index, message in enumerate(chosen.messages) if message is not MESSAGES[index]] == [3]
+    assert [(failed.index, str(error)) for failed, error in chosen.failures] == [(1, "refused")]
+
+
+def test_a_store_that_is_away_is_not_asked_again() -> None:
+    chosen = plan(1)
+    chosen.next_batch()
+    chosen.settle([StoreUnavailableError("away")])
+    assert chosen.is_complete
+
+
+def test_a_store_that_refuses_only_some_is_asked_again() -> None:
+    chosen = plan(1000)
+    chosen.next_batch()
+    chosen.settle([StoreUnavailableError("busy"), "at/key3_0"])
+    assert not chosen.is_complete
+
+
+@pytest.mark.parametrize("predictable", [True, False])
+def test_of_a_result_that_failed_in_part_the_rest_is_an_orphan(predictable: bool) -> None:
+    chosen = plan(1, predictable=predictable, parts=2)
+    chosen.next_batch()
+    chosen.settle(["at/key1_0", StoreError("refused")])
+    assert chosen.orphans == ["at/key1_0"]
+    assert not chosen.changed
+
+
+def test_what_was_not_confirmed_in_time_may_be_there_and_is_an_orphan() -> None:
+    late = [StoreTimeoutError("late"), "at/key1_1"]
+    known = plan(1, parts=2)
+    known.next_batch()
+    known.settle(late)
+    assert sorted(known.orphans) == ["at/key1_0", "at/key1_1"]
+    guessed = plan(1, parts=2, predictable=False)
+    guessed.next_batch()
+    guessed.settle(late)
+    assert guessed.orphans == ["at/key1_1"]
+
+
+def test_a_reference_that_is_longer_than_the_result_is_not_used() -> None:
+    chosen = plan(1, predictable=False)
+    chosen.next_batch()
+    chosen.settle(["deep/" * 400])
+    assert not chosen.changed
+    assert chosen.orphans == ["deep/" * 400]
+
+
+def test_after_settling_only_what_was_written_is_in_flight() -> None:
+    chosen = plan(1000)
+    chosen.next_batch()
+    chosen.settle([StoreError("refused"), "at/key3_0"])
+    assert chosen.references_in_flight() == ["at/key3_0"]
+
+
+def test_replacing_one_of_several_results_leaves_the_others() -> None:
+    calls = [ToolCall("fetch", {}, id=name) for name in "ab"]
+    both = several([answer(call, TEXT, error=True) for call in calls])
+    message = with_results(both, {1: "short"}, {"mark": 1})
+    assert [result.result for result in message.tool_call_results] == [TEXT, "short"]
+    assert [(r.origin, r.error) for r in message.tool_call_results] == [(call, True) for call in calls]
+    assert message.meta == {"mark": 1}
+    assert both.meta == {}
+
+
+def test_results_of_the_newest_steps_are_protected() -> None:
+    assert unprotected_results(MESSAGES, 1) == [1, 3, 5]
+    assert unprotected_results(MESSAGES, 3) == [1]
+    assert unprotected_results(MESSAGES, 9) == []
+    assert unprotected_results([], 1) == []
