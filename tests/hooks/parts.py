@@ -6,6 +6,7 @@ from typing import Any
 
 from haystack.core.serialization import default_from_dict, default_to_dict
 from haystack.dataclasses import ChatMessage
+from haystack.hooks.compaction import Compactor
 from haystack.tools import ToolsType
 
 
@@ -52,9 +53,9 @@ def size_of(message: ChatMessage) -> int:
     return sum(map(len, texts)) // 4
 
 
-class DropOldest:
+class DropOldest(Compactor):
     """
-    Somebody's own compactor: keeps the first message and the newest ones, and remembers what it was asked.
+    Somebody's own compactor, written against Haystack's protocol: keeps the first message and the newest ones, and remembers what it was asked.
 
     :param keep: How many of the newest messages stay.
     """

@@ -196,6 +196,17 @@ async def test_an_asynchronous_run_awaits_the_native_form() -> None:
     assert set(awaited) == {asyncio.current_task()}
 
 
+@both_colours
+def test_a_compactor_with_a_synchronous_method_and_nothing_else_will_do(colour: Colour) -> None:
+    class Least:
+        def compact(self, messages: list[ChatMessage], target_tokens: int, token_counter: Any) -> list[ChatMessage]:
+            return [messages[0], *messages[-2:]]
+
+    model = ScriptedModel(work(30))
+    colour.run(agent(model, hook(Least())), "task")
+    assert max(map(total, model.prompts)) < WINDOW
+
+
 @pytest.mark.anyio
 async def test_a_compactor_that_blocks_does_not_block_the_loop() -> None:
     """The loop guard raises if anything sleeps on the loop."""

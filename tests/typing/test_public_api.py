@@ -149,10 +149,8 @@ def test_ones_own_parts_are_accepted(tmp_path: Path) -> None:
 
 
 def test_strategies_may_be_put_together_before() -> None:
-    by_name = {"search": AlwaysOffload()}
-    by_either: dict[str | tuple[str, ...], OffloadPolicy] = {"search": AlwaysOffload(), ("a", "b"): NeverOffload()}
-    ToolResultOffloadHook(InMemoryToolResultStore(), by_name)
-    ToolResultOffloadHook(InMemoryToolResultStore(), by_either)
+    strategies: dict[str | tuple[str, ...], OffloadPolicy] = {"search": AlwaysOffload(), ("a", "b"): NeverOffload()}
+    ToolResultOffloadHook(InMemoryToolResultStore(), strategies)
 
 
 def test_haystacks_parts_are_accepted(tmp_path: Path) -> None:

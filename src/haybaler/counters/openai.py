@@ -164,7 +164,7 @@ class OpenAITokenCounter:
 def _items(message: ChatMessage) -> list[dict[str, Any]]:
     """Return a message in the form of the Responses API: the message itself, its calls, its results."""
     items: list[dict[str, Any]] = []
-    parts = [*message.texts, *message.images, *message.files]
+    parts: list[str | ImageContent | FileContent] = [*message.texts, *message.images, *message.files]
     if parts:
         kind = "output_text" if message.role.value == "assistant" else "input_text"
         items.append({"role": message.role.value, "content": [_part(part, kind) for part in parts]})

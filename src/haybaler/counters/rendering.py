@@ -52,7 +52,8 @@ def _spoken(message: ChatMessage, role: str) -> Iterator[Iterable[str]]:
     for call in message.tool_calls:
         arguments = json.dumps(call.arguments, default=str, sort_keys=True)
         yield f"[{role} -> tool_call] {call.tool_name}(", arguments, ")"
-    for part in (*message.images, *message.files):
+    others: list[ImageContent | FileContent] = [*message.images, *message.files]
+    for part in others:
         yield f"[{role}] ", _stand_in(part)
 
 

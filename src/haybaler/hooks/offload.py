@@ -64,7 +64,7 @@ class ToolResultOffloadHook:
     def __init__(
         self,
         store: AnyToolResultStore,
-        offload_strategies: Strategies | Mapping[str, AnyOffloadPolicy],
+        offload_strategies: Strategies,
         *,
         preview_chars: int = 200,
         token_counter: AnyTokenCounter | None = None,
@@ -74,7 +74,7 @@ class ToolResultOffloadHook:
         if preview_chars < 0:
             raise ConfigurationError(f"`preview_chars` must be at least 0, got {preview_chars}.")
         self.store = store
-        self.offload_strategies: Strategies = dict(offload_strategies.items())
+        self.offload_strategies = dict(offload_strategies)
         self.preview_chars = preview_chars
         self.token_counter = ApproximateTokenCounter() if token_counter is None else token_counter
         self.offload_errors = offload_errors
