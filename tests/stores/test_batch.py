@@ -9,9 +9,7 @@ from haybaler.stores.protocol import StoreEntry
 
 
 def batch_of(*entries: StoreEntry, binary: bool = True) -> WriteBatch:
-    return WriteBatch(
-        entries, reference_of="ref:{}".format, path_of=lambda ref: ref.removeprefix("ref:"), binary=binary
-    )
+    return WriteBatch(entries, prefix="ref:", folder="", binary=binary)
 
 
 class Colour(str, Enum):  # noqa: UP042 - `str()` of its members is not what they hold

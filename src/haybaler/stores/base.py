@@ -39,18 +39,12 @@ class BaseToolResultStore(StoreDriver):
 
     def __init__(self, *, location: str = "") -> None:
         self._location = location
-        self._scope: tuple[str, ...] = ()
-        self._check_prefix()
+        self._enter_scope(())
 
-    @property
-    def _folder_of_scope(self) -> str:
-        return "".join(f"{name}/" for name in self._scope)
-
-    @property
-    def _prefix(self) -> str:
-        return self._location + self._folder_of_scope
-
-    def _check_prefix(self) -> None:
+    def _enter_scope(self, names: tuple[str, ...]) -> None:
+        self._scope = names
+        self._scope_path = "".join(f"{name}/" for name in names)
+        self._prefix = self._location + self._scope_path
         if len(self._prefix) + MAX_NAME > MAX_REFERENCE or not self._prefix.isprintable():
             raise ConfigurationError(
                 f"A reference must be printable and at most {MAX_REFERENCE} characters long; here {len(self._prefix)} "
@@ -80,12 +74,11 @@ class BaseToolResultStore(StoreDriver):
     def scoped(self, scope: str) -> Self:
         """As `ToolResultStore.scoped`: a store of its own inside this one, sharing its clients."""
         inner = copy.copy(self)
-        inner._scope = (*self._scope, *encode_scope(scope))  # noqa: SLF001 - its own kind
-        inner._check_prefix()  # noqa: SLF001 - its own kind
+        inner._enter_scope((*self._scope, *encode_scope(scope)))  # noqa: SLF001 - its own kind
         return inner
 
     def _batch(self, entries: Sequence[StoreEntry]) -> WriteBatch:
-        return WriteBatch(entries, reference_of=self.reference, path_of=self._path, binary=self.supports_binary_content)
+        return WriteBatch(entries, prefix=self._prefix, folder=self._scope_path, binary=self.supports_binary_content)
 
     def write(self, *, key: str, content: str | bytes) -> str:
         """As `ToolResultStore.write`."""
@@ -173,7 +166,7 @@ class BaseToolResultStore(StoreDriver):
         :raises StoreError: If the backend cannot, or failed in the middle; calling again goes on.
         """
         with _mapped("delete a scope"):
-            return self._remove_scope(self._folder_of_scope)
+            return self._remove_scope(self._scope_path)
 
     async def delete_scope_async(self) -> DeletedScope:
         """
@@ -183,7 +176,7 @@ class BaseToolResultStore(StoreDriver):
         :raises StoreError: As `delete_scope`.
         """
         with _mapped("delete a scope"):
-            return await self._remove_scope_async(self._folder_of_scope)
+            return await self._remove_scope_async(self._scope_path)
 
     def warm_up(self) -> None:
         """Open what can be opened early. The base class has nothing to open."""
@@ -243,8 +236,7 @@ class BaseToolResultStore(StoreDriver):
         """As `ToolResultStore.from_dict`; the scope is restored."""
         scope = data.get("scope", [])
         store = default_from_dict(cls, {key: value for key, value in data.items() if key != "scope"})
-        store._scope = checked_scope(scope)  # noqa: SLF001 - its own kind
-        store._check_prefix()  # noqa: SLF001 - its own kind
+        store._enter_scope(checked_scope(scope))  # noqa: SLF001 - its own kind
         return store
 
 

@@ -1,9 +1,10 @@
 """One batch of writes: checked before any I/O, and its outcomes put back in the order of its entries."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from haybaler.errors import StoreError
 from haybaler.stores.driver import Content, write_failure
+from haybaler.stores.names import encode_name
 from haybaler.stores.protocol import StoreEntry
 
 
@@ -15,8 +16,8 @@ class WriteBatch:
     content the store cannot hold fails alone, before anything is written.
 
     :param entries: What the caller wants to write.
-    :param reference_of: The store's `reference`.
-    :param path_of: The store's way from a reference to a path.
+    :param prefix: What stands before the name in a reference.
+    :param folder: What stands before the name in a path.
     :param binary: Whether the store holds bytes.
     """
 
@@ -24,8 +25,8 @@ class WriteBatch:
         self,
         entries: Sequence[StoreEntry],
         *,
-        reference_of: Callable[[str], str],
-        path_of: Callable[[str], str],
+        prefix: str,
+        folder: str,
         binary: bool,
     ) -> None:
         self._outcomes: list[str | StoreError] = []
@@ -37,9 +38,9 @@ class WriteBatch:
                 self._outcomes.append(refusal)
                 self._paths.append(None)
                 continue
-            reference = reference_of(entry.key)
-            path = path_of(reference)
-            self._outcomes.append(reference)
+            name = encode_name(entry.key)
+            path = folder + name
+            self._outcomes.append(prefix + name)
             self._paths.append(path)
             self._contents[path] = _exact(entry.content)
 

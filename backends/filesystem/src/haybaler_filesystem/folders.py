@@ -21,6 +21,7 @@ DESCRIPTORS = {
     os.open,
     os.mkdir,
     os.unlink,
+    os.rmdir,
     os.stat,
     os.link,
     os.rename,
@@ -167,6 +168,10 @@ class Folder:
         except FileNotFoundError:
             return False
         return True
+
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder that is empty."""
+        os.rmdir(self._at(name), dir_fd=self._descriptor)
 
     def status(self, name: str) -> os.stat_result:
         """Return the status of what has the name, without following a link."""

@@ -15,9 +15,10 @@ from aiofiles.threadpool import wrap
 from haybaler.errors import ConfigurationError, StoreError, store_error
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, page_of, write_failure
-from haybaler.stores.protocol import StorePage
+from haybaler.stores.protocol import DeletedScope, StorePage
 from haybaler.stores.url import boolean, parse_store_url
 from haybaler.workers import map_bounded
+from haybaler_filesystem.clearing import clear_scope
 from haybaler_filesystem.entries import EntryFolder, OpenEntry, Writing
 from haybaler_filesystem.hops import split_hops
 from haybaler_filesystem.paging import PageScan
@@ -233,6 +234,12 @@ class FileSystemToolResultStore(BaseToolResultStore):
     def _delete(self, paths: Sequence[str], stop: Event) -> None:
         with suppress(FileNotFoundError), self._folder() as folder:
             folder.remove([_name(path) for path in paths], stopped=stop.is_set)
+
+    def _remove_scope(self, folder: str) -> DeletedScope:  # noqa: ARG002 - the scope says the same
+        return clear_scope(self.root, self._scope)
+
+    async def _remove_scope_async(self, folder: str) -> DeletedScope:
+        return await self._pool.run(self._remove_scope, folder, stop=Event())
 
     def close(self) -> None:
         """End the idle threads. The next use starts new ones."""

@@ -1,0 +1,61 @@
+"""Removing a whole scope: its entries, their seals, its temporary files, and the scopes inside it."""
+
+import stat
+from contextlib import ExitStack, suppress
+
+from haybaler.errors import CorruptEntryError
+from haybaler.stores.names import SCOPE_MARK, is_name
+from haybaler.stores.protocol import DeletedScope
+from haybaler_filesystem.entries import SEALS, TEMPORARY
+from haybaler_filesystem.folders import Folder
+
+
+def clear_scope(root: str, scope: tuple[str, ...]) -> DeletedScope:
+    """
+    Remove everything of a scope. What haybaler did not make, such as a person's notes beside the files, stays.
+
+    :param root: The absolute path of the store's root, which stays as well.
+    :param scope: The folders from there on, outermost first; empty for everything in the root.
+    :returns: How many entries were removed, and the bytes of their files.
+    :raises OSError: If something could not be removed; calling again goes on.
+    """
+    with ExitStack() as opened:
+        try:
+            folder = opened.enter_context(Folder.root(root, create=False))
+            for name in scope[:-1]:
+                folder = opened.enter_context(folder.child(name, create=False))
+            if scope:
+                return _clear_child(folder, scope[-1])
+            return _clear(folder)
+        except FileNotFoundError:
+            return DeletedScope(0, 0)
+
+
+def _clear_child(parent: Folder, name: str) -> DeletedScope:
+    with parent.child(name, create=False) as folder:
+        deleted = _clear(folder)
+    with suppress(OSError):  # somebody writes into it again, or a person keeps something there
+        parent.remove_folder(name)
+    return deleted
+
+
+def _clear(folder: Folder) -> DeletedScope:
+    entries = size = 0
+    for name in folder.names():
+        if is_name(name):
+            status = folder.status(name)
+            if stat.S_ISREG(status.st_mode) and folder.remove(name):
+                entries, size = entries + 1, size + status.st_size
+        elif name.startswith(SCOPE_MARK) and is_name(name.removeprefix(SCOPE_MARK)):
+            with suppress(CorruptEntryError):  # a link that somebody planted leads nowhere
+                inner = _clear_child(folder, name)
+                entries, size = entries + inner.entries, size + inner.bytes
+        elif name.startswith(TEMPORARY):
+            folder.remove(name)
+    with suppress(FileNotFoundError):
+        with folder.child(SEALS, create=False) as seals:
+            for name in seals.names():
+                seals.remove(name)
+        with suppress(OSError):
+            folder.remove_folder(SEALS)
+    return DeletedScope(entries, size)
