@@ -5,6 +5,7 @@ from haybaler.compactors.protocol import Compactor
 from haybaler.compactors.pruning import ToolResultPruningCompactor
 from haybaler.compactors.sliding_window import SlidingWindowCompactor
 from haybaler.counters.approximate import ApproximateTokenCounter
+from haybaler.counters.image_rules import ImageRule
 from haybaler.counters.openai import OpenAITokenCounter
 from haybaler.counters.protocol import TokenCounter
 from haybaler.counters.tiktoken import TiktokenCounter
@@ -35,6 +36,7 @@ __all__ = [
     "Compactor",
     "CorruptEntryError",
     "HaybalerError",
+    "ImageRule",
     "InMemoryToolResultStore",
     "InvalidReferenceError",
     "NeverOffload",

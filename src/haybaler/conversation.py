@@ -206,7 +206,8 @@ def current_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
         elif message.tool_calls or message.tool_call_results:
             in_step = True
         elif is_compaction_product(message):
-            in_step = in_step or first_user is not None  # it stands for steps that were removed
+            # Directly after a user's message it stands for steps that were removed.
+            in_step = in_step or (index > 0 and is_users(messages[index - 1]))
         elif message.role == ChatRole.ASSISTANT:
             in_step = False
     last = begun if begun is not None else first_user

@@ -4,7 +4,6 @@ from typing import Any, Protocol, Self
 
 from haystack.components.agents.state.state import State
 from haystack.core.serialization import default_from_dict, default_to_dict
-from haystack.hooks.tool_result_offloading.types import OffloadPolicy as HaystackOffloadPolicy
 
 from haybaler.counters.approximate import ApproximateTokenCounter
 from haybaler.errors import ConfigurationError
@@ -14,8 +13,7 @@ class OffloadPolicy(Protocol):
     """
     Decides for one fresh result whether it goes to the store.
 
-    A policy may also have `should_offload_tokens(tool_name, tokens, state) -> bool`; the hook then calls that instead,
-    with the size of the whole message as the hook's own counter sees it, images and files included.
+    A policy that is also a `TokenOffloadPolicy` is asked as such.
     """
 
     def should_offload(self, tool_name: str, result: str, state: State) -> bool:
@@ -38,7 +36,7 @@ class OffloadPolicy(Protocol):
         ...
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
+    def from_dict(cls, data: dict[str, Any]) -> "OffloadPolicy":
         """
         Build a policy with the same settings.
 
@@ -64,7 +62,7 @@ class TokenOffloadPolicy(Protocol):
 
 
 # What `ToolResultOffloadHook` takes.
-AnyOffloadPolicy = OffloadPolicy | HaystackOffloadPolicy | TokenOffloadPolicy
+AnyOffloadPolicy = OffloadPolicy | TokenOffloadPolicy
 
 
 class _Policy:

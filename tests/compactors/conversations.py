@@ -150,8 +150,8 @@ def interposed() -> st.SearchStrategy[ChatMessage]:
     """What hooks and people put between a call and its result, or anywhere else."""
     return st.one_of(
         texts().map(lambda text: ChatMessage.from_user(text or "?")),
-        texts().map(lambda text: ChatMessage.from_system(text)),
-        texts().map(lambda text: ChatMessage.from_assistant(text)),
+        texts().map(ChatMessage.from_system),
+        texts().map(ChatMessage.from_assistant),
     )
 
 

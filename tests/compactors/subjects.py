@@ -33,9 +33,12 @@ def run(
     colour: str, compactor: Any, messages: list[ChatMessage], target: int, counter: Any = None
 ) -> list[ChatMessage] | None:
     counter = counter or ApproximateTokenCounter()
-    if colour == "sync":
-        return compactor.compact(messages, target, counter)  # type: ignore[no-any-return]
-    return asyncio.run(compactor.compact_async(messages, target, counter))
+    result: list[ChatMessage] | None = (
+        compactor.compact(messages, target, counter)
+        if colour == "sync"
+        else asyncio.run(compactor.compact_async(messages, target, counter))
+    )
+    return result
 
 
 COLOURS = ("sync", "async")
@@ -46,7 +49,7 @@ MAKERS: dict[str, Callable[[Any], SteppedCompactor]] = {
     "sliding_window_silent": lambda store: SlidingWindowCompactor(min_keep_steps=0, omission_note=None),
     "pruning": lambda store: ToolResultPruningCompactor(),
     "pruning_all": lambda store: ToolResultPruningCompactor(min_tokens=0, min_keep_steps=2),
-    "offload": lambda store: ToolResultOffloadCompactor(store),
+    "offload": ToolResultOffloadCompactor,
     "offload_all": lambda store: ToolResultOffloadCompactor(store, min_tokens=0, preview_chars=0, offload_errors=True),
 }
 

@@ -137,17 +137,19 @@ class SlowStore:
 @pytest.mark.anyio
 @pytest.mark.parametrize("by", ["task", "timeout"])
 async def test_a_thread_that_still_writes_for_a_cancelled_run_removes_its_entry(by: str) -> None:
-    store = SlowStore()
+    store: Any = SlowStore()
     compactor = ToolResultOffloadCompactor(store, write_timeout=None if by == "task" else 0.01)
     compaction = asyncio.create_task(compactor.compact_async(conversation(TEXT), 0, ApproximateTokenCounter()))
     await run_in_worker(store.writing.wait)
-    if by == "task":
-        compaction.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await compaction
-    else:
-        assert await compaction is None
-    assert not store.removed.is_set()
-    store.go_on.set()
+    try:
+        if by == "task":
+            compaction.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await compaction
+        else:
+            assert await compaction is None
+        assert not store.removed.is_set()
+    finally:
+        store.go_on.set()
     await run_in_worker(store.removed.wait)
     assert not store.entries

@@ -115,9 +115,9 @@ class CallCounter:
 @pytest.mark.parametrize("name", MAKERS)
 def test_four_thousand_messages_are_counted_once_each(name: str) -> None:
     messages = ordinary(2000)
-    counter = CallCounter()
+    counter: Any = CallCounter()
     compacted = MAKERS[name](InMemoryToolResultStore()).compact(messages, size_of(messages) // 2, counter)
     known = {id(message) for message in messages}
     new = sum(id(message) not in known for message in compacted or ())
-    tried_notes = 3
+    tried_notes = 5
     assert counter.calls <= len(messages) + new + tried_notes

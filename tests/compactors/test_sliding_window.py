@@ -1,5 +1,6 @@
 """What the sliding window keeps, and its note."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from haystack.hooks.human_in_the_loop import BlockingConfirmationStrategy, Confi
 from haystack.hooks.human_in_the_loop.dataclasses import ConfirmationUIResult
 from haystack.hooks.human_in_the_loop.policies import AlwaysAskPolicy
 from haystack.hooks.human_in_the_loop.types import ConfirmationUI
-from haystack.tools import Tool, create_tool_from_function
+from haystack.tools.from_function import create_tool_from_function
+from haystack.tools.tool import Tool
 from haystack.utils.experimental import ExperimentalWarning
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -187,7 +189,7 @@ def test_the_defaults_are_haystacks_own() -> None:
 
 
 def test_negative_min_keep_steps_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="min_keep_steps.*at least 0.*-1"):
+    with pytest.raises(ConfigurationError, match=r"min_keep_steps.*at least 0.*-1"):
         SlidingWindowCompactor(min_keep_steps=-1)
 
 
@@ -228,8 +230,7 @@ def test_the_task_stays_when_a_person_edits_calls(colour: str, bound: bool) -> N
     tool = create_tool_from_function(fetch)
     messages = [SYSTEM, TASK]
     for number in range(1, 6):
-        call, result = step(number)
-        messages = edited_by_a_person([*messages, call], tool)
+        messages = edited_by_a_person([*messages, step(number)[0]], tool)
         origin = messages[-1].tool_calls[0]
         assert origin.arguments == {"n": number + 100}
         messages.append(answer(origin, TEXT))
@@ -237,9 +238,9 @@ def test_the_task_stays_when_a_person_edits_calls(colour: str, bound: bool) -> N
     compactor = SlidingWindowCompactor()
     if bound:
         compactor = compactor.for_run({RUN_TASK_CONTEXT_KEY: (TASK,)})
-    result = compacted(colour, messages, 400, compactor)
-    assert result[:2] == [SYSTEM, TASK]
-    assert result[-3:] == messages[-3:]  # the newest edit stays as well
+    kept = compacted(colour, messages, 400, compactor)
+    assert kept[:2] == [SYSTEM, TASK]
+    assert kept[-3:] == messages[-3:]  # the newest edit stays as well
 
 
 @each_colour
@@ -323,9 +324,9 @@ def test_a_message_between_a_call_and_its_result_leaves_them_together(colour: st
     for number in range(1, 6):
         call, result = step(number)
         messages += [call, injected, result]
-    result = compacted(colour, messages, 10, min_keep_steps=keep)
-    assert result[-3 * keep :] == messages[-3 * keep :]
-    assert len(result) == 3 + 3 * keep
+    kept = compacted(colour, messages, 10, min_keep_steps=keep)
+    assert kept[-3 * keep :] == messages[-3 * keep :]
+    assert len(kept) == 3 + 3 * keep
 
 
 @each_colour
@@ -350,14 +351,14 @@ def test_a_message_with_several_results_stays_with_all_its_calls(colour: str) ->
     assert compacted(colour, messages, 0) == [SYSTEM, TASK, note_of(6, 4), *parallel]
 
 
-def sole_user_roles(messages: list[ChatMessage]) -> list[str]:
+def roles_of(messages: list[ChatMessage]) -> list[str]:
     return [message.role.value for message in messages]
 
 
 @each_colour
 def test_a_merged_note_becomes_the_first_text_of_the_task(colour: str) -> None:
     result = compacted(colour, [SYSTEM, TASK, *steps(1, 4)], 400, merge_note=True)
-    assert sole_user_roles(result) == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    assert roles_of(result) == ["system", "user", "assistant", "tool", "assistant", "tool"]
     assert result[1].texts == [NOTE.format(num_removed=4), "Find the answer."]
     assert without_note(result[1]) == TASK
 
@@ -451,8 +452,8 @@ def test_with_a_merged_note_no_two_user_messages_follow_each_other_because_of_it
     messages = [SYSTEM, *turn("One"), *turn("Two"), TASK, *steps(1, 6)]
     for target in range(size_of(messages)):
         result = run(colour, SlidingWindowCompactor(merge_note=True), messages, target)
-        roles = sole_user_roles(result or messages)
-        assert all(pair != ("user", "user") for pair in zip(roles, roles[1:], strict=False))
+        roles = roles_of(result or messages)
+        assert all(pair != ("user", "user") for pair in pairwise(roles))
 
 
 def test_users_with_marks_of_compactions_are_no_task() -> None:

@@ -177,9 +177,9 @@ def test_limits_out_of_range_are_refused(make: Make) -> None:
     for keep in (0, -1):
         with pytest.raises(ConfigurationError, match=f"min_keep_steps.*at least 1.*{keep}"):
             make(min_keep_steps=keep)
-    with pytest.raises(ConfigurationError, match="min_tokens.*-1"):
+    with pytest.raises(ConfigurationError, match=r"min_tokens.*-1"):
         make(min_tokens=-1)
-    with pytest.raises(ConfigurationError, match="preview_chars.*-1"):
+    with pytest.raises(ConfigurationError, match=r"preview_chars.*-1"):
         offloading(preview_chars=-1)
 
 

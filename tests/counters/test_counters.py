@@ -12,7 +12,7 @@ from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextCon
 from haystack.dataclasses.chat_message import ReasoningContent
 from haystack.token_counters import ApproximateTokenCounter as HaystackApproximate
 from haystack.token_counters import TiktokenCounter as HaystackTiktoken
-from haystack.tools import create_tool_from_function
+from haystack.tools.from_function import create_tool_from_function
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.compactors.conversations import PNG, answer, conversations
@@ -78,7 +78,7 @@ def test_nothing_has_no_size() -> None:
 
 @pytest.mark.parametrize("chars_per_token", [0, -1, -0.5])
 def test_characters_per_token_must_be_positive(chars_per_token: float) -> None:
-    with pytest.raises(ConfigurationError, match="chars_per_token.*greater than 0"):
+    with pytest.raises(ConfigurationError, match=r"chars_per_token.*greater than 0"):
         ApproximateTokenCounter(chars_per_token)
 
 

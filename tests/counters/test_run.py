@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.token_counters import ApproximateTokenCounter as HaystackApproximate
-from haystack.tools import ToolsType, create_tool_from_function
+from haystack.tools import ToolsType
+from haystack.tools.from_function import create_tool_from_function
 from tests.compactors.conversations import answer
 from tests.compactors.subjects import COLOURS, run
 
@@ -52,7 +53,7 @@ def texts(*lengths: int) -> list[ChatMessage]:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda length: texts(length),
+        texts,
         lambda length: texts(*[length // 50] * 50),
         lambda length: [answer(ToolCall("fetch", {}), "x" * length)],
         lambda length: [ChatMessage.from_assistant(tool_calls=[ToolCall("fetch", {"code": "x" * length})])],

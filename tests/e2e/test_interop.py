@@ -253,13 +253,10 @@ class SyncOnlyCompactor(DropOldest):
         return super().compact(messages, target_tokens, token_counter)
 
 
-class SyncOnlyPolicy:
+class SyncOnlyPolicy(stock_offloading.AlwaysOffload):
     def should_offload(self, tool_name: str, result: str, state: Any) -> bool:
         off_the_loop()
         return True
-
-    def to_dict(self) -> dict[str, Any]:
-        return {}
 
 
 def off_the_loop() -> None:
@@ -271,7 +268,7 @@ def off_the_loop() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("store", [SyncOnlyNative, AsyncStore])
 async def test_synchronous_parts_need_neither_the_loop_nor_its_default_executor(store: Any) -> None:
-    """Row 14. All threads of the default executor wait for this test's end."""
+    """All threads of the default executor wait for this test's end."""
     made = store()
     model = ScriptedModel(work(30))
     end = threading.Event()

@@ -99,7 +99,7 @@ HOOKS: dict[str, Any] = {
 @pytest.mark.parametrize("hooks", HOOKS.values(), ids=HOOKS)
 @pytest.mark.parametrize("store", [InMemoryToolResultStore, LockedStore])
 def test_the_callers_own_store_gets_the_results(colour: Colour, store: Any, hooks: Any) -> None:
-    """Row 3: a pipeline deep-copies its inputs."""
+    """A pipeline deep-copies its inputs."""
     shared, own = InMemoryToolResultStore(), store()
     pipeline = Pipeline()
     pipeline.add_component("agent", agent_with(hooks(shared)))
@@ -178,7 +178,6 @@ def only_haystack(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("only_haystack")
 @pytest.mark.parametrize("allow", ["haybaler", "haybaler*", "haybaler.*"])
 def test_every_class_comes_back_from_yaml_once_haybaler_is_allowed(colour: Colour, allow: str) -> None:
-    """Row 49."""
     allow_deserialization_module(allow)
     text = every_class().dumps()
     restored = Pipeline.loads(text)

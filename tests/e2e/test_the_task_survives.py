@@ -40,7 +40,7 @@ def remark(state: State) -> None:
 
 @both_colours
 def test_when_a_hook_nudges_the_model_to_go_on(colour: Colour) -> None:
-    """Row 6, as in the Agent's own docstring."""
+    """As in the Agent's own docstring."""
 
     def require_more(state: State) -> None:
         if steps_done(state.data["messages"]) < 20:
@@ -83,7 +83,7 @@ class Editor:
 @both_colours
 @pytest.mark.parametrize("usage", [None, 1], ids=["no figures", "figures"])
 def test_when_a_person_edits_the_calls(colour: Colour, usage: int | None) -> None:
-    """Row 6: the feedback is a message of the user's role."""
+    """The feedback is a message of the user's role."""
 
     def figures(messages: list[ChatMessage], reply: ChatMessage) -> dict[str, int]:
         return {"prompt_tokens": sum(len(str(message.to_dict())) for message in messages) // 5}

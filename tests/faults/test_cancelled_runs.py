@@ -81,6 +81,9 @@ class ForeignStore:
         self.entries[key] = content
         return key
 
+    async def read_async(self, reference: str) -> str | bytes:
+        return self.entries[reference]
+
     async def delete_async(self, references: list[str]) -> None:
         await asyncio.sleep(0)
         for reference in references:
@@ -274,7 +277,7 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("make_store", [HangingStore, HangingForeignStore])
 @pytest.mark.parametrize("ended_by", ["timeout of the hook", "timeout of the compactor", "cancellation", "scope"])
 async def test_a_write_that_hangs_in_a_thread_holds_up_nobody_and_is_taken_back(make_store: Any, ended_by: str) -> None:
-    """Rows 15 and 16: the thread cannot be stopped, so it removes itself what nobody waits for any more."""
+    """The thread cannot be stopped, so it removes itself what nobody waits for any more."""
     store = make_store()
     before = history() if "compactor" in ended_by else history()[:3]
     state = agent_state(before)

@@ -55,7 +55,9 @@ def size_of(message: ChatMessage) -> int:
 
 class DropOldest(Compactor):
     """
-    Somebody's own compactor, written against Haystack's protocol: keeps the first message and the newest ones, and remembers what it was asked.
+    Somebody's own compactor, written against Haystack's protocol.
+
+    It keeps the first message and the newest ones, and remembers what it was asked.
 
     :param keep: How many of the newest messages stay.
     """

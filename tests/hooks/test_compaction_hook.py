@@ -1,6 +1,8 @@
 """When `CompactionHook` compacts, what it asks a compactor for, and what it leaves in the State."""
 
+import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -21,8 +23,9 @@ from tests.hooks.agents import (
 )
 from tests.hooks.parts import CountingCounter, DropOldest, size_of
 
-from haybaler import CompactionHook, SlidingWindowCompactor
+from haybaler import ApproximateTokenCounter, CompactionHook, SlidingWindowCompactor
 from haybaler.errors import ConfigurationError
+from haybaler.hooks.record import RunRecord
 
 pytestmark = both_colours
 
@@ -210,6 +213,49 @@ def test_tools_are_sized_once_as_long_as_they_are_the_same(colour: Colour) -> No
     state.data["tools"] = [*tools, tool("list", pages(1))]
     colour.call(watching, "run", state)
     assert counter.tools_asked == 2
+
+
+def test_a_first_figure_after_a_compaction_is_compared_with_what_is_left(colour: Colour) -> None:
+    """The figure happens to be as large as the count of what was there before."""
+    counter = CountingCounter()
+    state = agent_state(steps(8))
+    watching = hook(DropOldest(keep=2), counter)
+    colour.call(watching, "run", state)
+    made = call("fetch", 9)
+    reported = total(steps(8)) + size_of(calling(made))
+    state.set("messages", [calling(made), answered(made, "short")])
+    state.set("context_tokens", reported)
+    colour.call(watching, "run", state)
+    anchor = RunRecord.of(state).anchor(counter)
+    assert anchor is not None
+    assert anchor.calibration.scale > 5
+
+
+def test_what_was_removed_is_not_held_on_to(colour: Colour) -> None:
+    state = agent_state(steps(8))
+    removed = weakref.ref(conversation(state)[1])
+    watching = hook(DropOldest(keep=2), ApproximateTokenCounter())
+    colour.call(watching, "run", state)
+    colour.call(watching, "run", state)
+    gc.collect()
+    assert removed() is None
+
+
+def test_a_function_that_returns_a_coroutine_is_awaited_where_that_is_possible(
+    colour: Colour, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Wrapped:
+        def compact(self, messages: list[ChatMessage], target_tokens: int, token_counter: Any) -> Any:
+            async def compacted() -> list[ChatMessage]:
+                return messages[:1]
+
+            return compacted()
+
+    state = agent_state(steps(8))
+    with caplog.at_level(logging.WARNING):
+        colour.call(hook(Wrapped()), "run", state)
+    assert len(conversation(state)) == (1 if colour is Colour.ASYNC else 17)
+    assert len(caplog.records) == (0 if colour is Colour.ASYNC else 1)
 
 
 class Failing(DropOldest):

@@ -1,7 +1,9 @@
 """Which results `ToolResultOffloadHook` moves, and what stays."""
 
 import base64
+import gc
 import logging
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -136,7 +138,6 @@ def test_what_was_moved_can_be_read_and_keeps_its_origin(colour: Colour) -> None
 
 
 def test_results_of_this_step_are_found_behind_what_another_hook_has_added(colour: Colour) -> None:
-    """Row 34."""
     messages = [*step(("fetch", LONG), ("fetch", LONG)), ChatMessage.from_user("Note: be brief.")]
     after = offload(colour, messages, InMemoryToolResultStore())
     assert [is_offloaded(message) for message in after] == [False, False, True, True, False]
@@ -167,7 +168,6 @@ def test_results_of_earlier_steps_stay(colour: Colour) -> None:
 
 @pytest.mark.parametrize("call_id", [None, "same"])
 def test_missing_and_equal_ids_are_told_apart_by_position(colour: Colour, call_id: str | None) -> None:
-    """Row 23, within a run."""
     store = InMemoryToolResultStore()
     calls = [call("fetch", number, call_id=call_id) for number in (1, 2)]
     messages = [calling(*calls), answered(calls[0], LONG + "one"), answered(calls[1], LONG + "two")]
@@ -176,7 +176,6 @@ def test_missing_and_equal_ids_are_told_apart_by_position(colour: Colour, call_i
 
 
 def test_equal_ids_in_two_runs_never_meet_in_one_store(colour: Colour) -> None:
-    """Row 23."""
     for store in (InMemoryToolResultStore(), SyncStore()):
         references = []
         for user in ("Alice", "Bob"):
@@ -208,7 +207,6 @@ HOSTILE = [
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 @pytest.mark.parametrize("call_id", ["id", "i" * 1_400, "../\0\n", None])
 def test_hostile_names_and_ids_are_no_obstacle(colour: Colour, name: str, call_id: str | None) -> None:
-    """Rows 20 and 21."""
     keys: list[str] = []
 
     class Keys(SyncStore):
@@ -230,16 +228,26 @@ def test_hostile_names_and_ids_are_no_obstacle(colour: Colour, name: str, call_i
     assert not key.startswith(".")
 
 
+def test_a_result_that_was_moved_is_not_held_on_to(colour: Colour) -> None:
+    messages = step(("fetch", LONG))
+    moved = weakref.ref(messages[-1])
+    state = agent_state(messages)
+    del messages
+    colour.call(ToolResultOffloadHook(InMemoryToolResultStore(), {"*": AlwaysOffload()}), "run", state)
+    gc.collect()
+    assert is_offloaded(conversation(state)[-1])
+    assert moved() is None
+
+
 def test_each_result_is_moved_once(colour: Colour) -> None:
     store = InMemoryToolResultStore()
-    once = offload(colour, step(("fetch", LONG)), store, preview_chars=0)
+    once = offload(colour, step(("fetch", LONG)), store, preview_chars=1_000)
     twice = offload(colour, once, store, preview_chars=0)
     assert twice == once
     assert len(store) == 1
 
 
 def test_errors_stay_unless_told_otherwise(colour: Colour) -> None:
-    """Row 36."""
     store = InMemoryToolResultStore()
     messages = step(("fetch", LONG), error=True)
     assert offload(colour, messages, store) == messages
@@ -258,7 +266,6 @@ def test_empty_results_stay(colour: Colour, result: Any) -> None:
 
 
 def test_a_result_that_is_shorter_than_its_pointer_stays_and_is_never_written(colour: Colour) -> None:
-    """Row 30."""
     store = InMemoryToolResultStore()
     messages = step(("fetch", "42"), ("fetch", "x" * 120))
     assert offload(colour, messages, store) == messages
@@ -307,7 +314,7 @@ PICTURE = ImageContent(base64_image=base64.b64encode(bytes(6_000)).decode(), mim
 
 
 def test_an_image_counts_by_its_price_in_tokens_not_by_its_base64_length(colour: Colour) -> None:
-    """Row 36: 8 kB of base64 that cost 85 tokens."""
+    """8 kB of base64 that cost 85 tokens."""
     messages = step(("look", [PICTURE]))
     store = InMemoryToolResultStore()
     assert offload(colour, messages, store, {"*": OffloadOverTokens(100)}) == messages
@@ -358,7 +365,6 @@ def test_content_that_cannot_be_decoded_stays(colour: Colour, caplog: pytest.Log
 
 
 def test_a_message_with_two_results_keeps_the_one_that_is_not_chosen(colour: Colour) -> None:
-    """Row 42."""
     calls = [call("fetch", 1), call("time", 2)]
     results = [answered(made, LONG).tool_call_results[0] for made in calls]
     both = replace(answered(calls[0], ""), _content=results)

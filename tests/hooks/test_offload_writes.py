@@ -64,7 +64,7 @@ class Meeting:
 
 @pytest.mark.anyio
 async def test_all_writes_of_a_step_are_in_flight_together() -> None:
-    """Row 15; the writes of a store without batches as well."""
+    """The writes of a store without batches as well."""
 
     class Meeting8(AsyncStore):
         async def write_async(self, *, key: str, content: str | bytes) -> str:
@@ -111,7 +111,7 @@ def test_a_failed_write_keeps_its_result_and_spoils_no_other(colour: Colour, cap
 
 @both_colours
 def test_a_result_of_several_parts_is_moved_whole_or_not_at_all(colour: Colour) -> None:
-    """Row 28: what was written in vain is gone."""
+    """What was written in vain is gone."""
     inner = InMemoryToolResultStore()
     store = FaultyStore(inner, writes={3: Fault(error=StoreError("full"))})
     after = offload(colour, step(2, [TextContent(LONG), TextContent(LONG), TextContent(LONG)]), store)
@@ -138,7 +138,6 @@ def test_whatever_a_store_raises_the_result_stays(
 @both_colours
 @pytest.mark.parametrize("value", [None, 7, b"reference", "", ["reference"], object()], ids=ascii)
 def test_what_is_no_reference_replaces_nothing(colour: Colour, value: Any) -> None:
-    """Row 2."""
 
     class Odd(SyncStore):
         def write(self, *, key: str, content: str | bytes) -> str:
@@ -188,7 +187,6 @@ def function_that_returns_a_coroutine() -> type[Any]:
 def test_a_coroutine_is_awaited_by_asynchronous_runs_and_refused_by_synchronous_ones(
     make: Callable[[], type[Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Row 2."""
     store = make()()
     with caplog.at_level(logging.WARNING):
         assert offload(Colour.SYNC, step(2), store) == step(2)

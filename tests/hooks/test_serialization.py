@@ -141,7 +141,7 @@ UNUSABLE = [
 
 @pytest.mark.parametrize(("part", "named"), UNUSABLE, ids=[named for _, named in UNUSABLE])
 def test_a_part_that_cannot_be_serialized_is_named(part: Any, named: str) -> None:
-    """Row 47: neither a `TypeError` about None, nor a dictionary without the arguments."""
+    """Neither a `TypeError` about None, nor a dictionary without the arguments."""
     holders: dict[str, Any] = {
         "compactor": CompactionHook(part, context_window=10),
         "token counter": CompactionHook(DropOldest(), context_window=10, token_counter=part),

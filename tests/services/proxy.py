@@ -20,7 +20,8 @@ class Proxy:
     """
 
     def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
-        self._target = target
+        self.target = target
+        self._before: list[int] = []
         self._tls = tls
         self._sockets: set[socket.socket] = set()
         self._listener = _listening(0)
@@ -41,12 +42,13 @@ class Proxy:
             except OSError:
                 return
             self.accepted += 1
-            thread = threading.Thread(target=self._pass_on, args=(client,), daemon=True)
+            target = self._before.pop() if self._before else self.target
+            thread = threading.Thread(target=self._pass_on, args=(client, target), daemon=True)
             thread.start()
             self._threads.append(thread)
 
-    def _pass_on(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, self._target)) as server, client:
+    def _pass_on(self, client: socket.socket, target: int) -> None:
+        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, target)) as server, client:
             near = self._tls.wrap_socket(client, server_side=True) if self._tls else client
             self._sockets |= {near, server}
             with near:
@@ -57,6 +59,11 @@ class Proxy:
                         if not data:
                             return
                         (server if source is near else near).sendall(data)
+
+    def then(self, target: int, *, connections: int) -> None:
+        """Lead the next connections where it leads now, and all further ones to another server."""
+        self._before = [self.target] * connections
+        self.target = target
 
     def cut(self) -> None:
         """Refuse new connections and end those that are open."""

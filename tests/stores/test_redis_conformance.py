@@ -13,21 +13,24 @@ from tests.stores.conftest import EXTERNAL_REDIS
 
 from haybaler.stores.protocol import ToolResultStore
 from haybaler.testing import MakeStore, StoreConformance
+from haybaler.testing.batches import BatchLaws
+from haybaler.testing.content import ContentLaws
+from haybaler.testing.scopes import ScopeLaws
 from haybaler_redis import RedisToolResultStore
 
 
 class RedisConformance(StoreConformance):
     """What the suites share; `proxy` and `raw` come from them."""
 
-    options: dict[str, Any] = {"ttl": 600}
+    ttl: int | None = 600
 
     @pytest.fixture(autouse=True)
     def place(self, proxy: Proxy, raw: Any, prefix: str) -> Iterator[None]:
         self._proxy, self._raw, self._prefix = proxy, raw, prefix
         yield
-        keys = [key for key in raw.scan_iter(match=f"*{prefix}*", count=10_000)]
+        keys = list(raw.scan_iter(match=f"*{prefix}*", count=10_000))
         # No key of a store with a time to live is without one.
-        assert [key for key in keys if raw.ttl(key) < 0] == [] or self.options["ttl"] is None
+        assert [key for key in keys if raw.ttl(key) < 0] == [] or self.ttl is None
         if keys:
             raw.unlink(*keys)
 
@@ -37,7 +40,7 @@ class RedisConformance(StoreConformance):
 
     def _store(self) -> RedisToolResultStore:
         url = f"redis://127.0.0.1:{self._proxy.port}"
-        return RedisToolResultStore(url, prefix=self._prefix, retries=1, **self.options)
+        return RedisToolResultStore(url, prefix=self._prefix, retries=1, ttl=self.ttl)
 
     def damage(self, store: ToolResultStore, reference: str) -> bool:
         assert isinstance(store, RedisToolResultStore)
@@ -67,6 +70,13 @@ def redis6_proxy(redis6: RedisServer) -> Iterator[Proxy]:
         yield proxy
 
 
+@pytest.fixture(scope="session")
+def external() -> Iterator[tuple[Proxy, Any]]:
+    assert EXTERNAL_REDIS is not None
+    with proxy_to(urlsplit(EXTERNAL_REDIS).port or 6379) as proxy, redis.Redis.from_url(EXTERNAL_REDIS) as client:
+        yield proxy, client
+
+
 if EXTERNAL_REDIS is None:
 
     class TestValkey(RedisConformance):
@@ -78,10 +88,9 @@ if EXTERNAL_REDIS is None:
         def raw(self, valkey: RedisServer) -> Any:
             return valkey.client
 
-    class TestValkeyForEver(TestValkey):
-        options = {"ttl": None}
+    class TestRedis62ForEver(RedisConformance):
+        ttl = None
 
-    class TestRedis62(RedisConformance):
         @pytest.fixture
         def proxy(self, redis6_proxy: Proxy) -> Proxy:
             return redis6_proxy
@@ -93,12 +102,28 @@ if EXTERNAL_REDIS is None:
 else:
 
     class TestExternal(RedisConformance):
-        @pytest.fixture(scope="class")
-        def proxy(self) -> Iterator[Proxy]:
-            with proxy_to(urlsplit(EXTERNAL_REDIS).port or 6379) as proxy:
-                yield proxy
+        @pytest.fixture
+        def proxy(self, external: tuple[Proxy, Any]) -> Proxy:
+            return external[0]
 
-        @pytest.fixture(scope="class")
-        def raw(self) -> Iterator[Any]:
-            with redis.Redis.from_url(EXTERNAL_REDIS) as client:
-                yield client
+        @pytest.fixture
+        def raw(self, external: tuple[Proxy, Any]) -> Any:
+            return external[1]
+
+
+class TestCluster(ContentLaws, BatchLaws, ScopeLaws):
+    """The laws on which the division of keys among servers has a bearing."""
+
+    @pytest.fixture
+    def make_store(self, cluster: list[RedisServer], prefix: str) -> MakeStore:
+        nodes = ",".join(f"127.0.0.1:{server.port}" for server in cluster)
+        return lambda: RedisToolResultStore(f"redis://{nodes}", cluster=True, prefix=prefix, ttl=600)
+
+
+class TestReadySynchronousClient(ContentLaws, BatchLaws, ScopeLaws):
+    """Its asynchronous callers are served by worker threads, whatever it makes of replies."""
+
+    @pytest.fixture
+    def make_store(self, redis6: RedisServer, prefix: str) -> Iterator[MakeStore]:
+        with redis.Redis(port=redis6.port, decode_responses=True, encoding="latin-1") as client:
+            yield lambda: RedisToolResultStore(client=client, prefix=prefix, ttl=600)

@@ -58,14 +58,16 @@ def test_an_id_that_only_one_side_has_does_not_part_them() -> None:
 
 def test_different_ids_never_meet() -> None:
     pairing = pair([calling(call(call_id="a")), answer(call(call_id="b"), "B"), USER])
-    assert (pairing.steps, pairing.orphans, pairing.unanswered) == ((), {(1, 0)}, {(0, 0)})
+    assert pairing.steps == ()
+    assert (set(pairing.orphans), set(pairing.unanswered)) == ({(1, 0)}, {(0, 0)})
 
 
 def test_a_reused_id_belongs_to_the_latest_call() -> None:
     a = call(call_id="a")
     messages = [calling(a), calling(a), answer(a, "second"), USER]
     pairing = pair(messages)
-    assert (pairing.steps, pairing.unanswered) == ((Step(1, (2,)),), {(0, 0)})
+    assert pairing.steps == (Step(1, (2,)),)
+    assert pairing.unanswered == {(0, 0)}
 
 
 def test_equal_ids_in_one_message_go_by_the_tool() -> None:
@@ -78,7 +80,7 @@ def test_equal_ids_in_one_message_go_by_the_tool() -> None:
 
 def test_a_result_before_its_call_answers_nothing() -> None:
     pairing = pair([answer(call(call_id="a"), "A"), calling(call(call_id="a")), USER])
-    assert (pairing.orphans, pairing.unanswered) == ({(0, 0)}, {(1, 0)})
+    assert (set(pairing.orphans), set(pairing.unanswered)) == ({(0, 0)}, {(1, 0)})
 
 
 def test_several_results_in_one_message_may_answer_several_steps() -> None:
@@ -145,6 +147,8 @@ STEP = [calling(A), answer(A, "A")]
         ([USER, *STEP, SYSTEM, USER], (0,)),
         ([USER, *STEP, REPLY, USER, *STEP], (4,)),
         ([USER, marked(USER), USER], (0,)),
+        ([USER, marked(USER), marked(USER), USER], (0,)),
+        ([USER, REPLY, marked(USER), USER], (3,)),
         ([marked(USER), USER, REPLY, USER], (3,)),
         ([marked(USER), USER, *STEP], (1,)),
         ([USER, *STEP, marked(REPLY), USER], (0,)),

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -42,11 +41,12 @@ def test_outcomes_of_effects_come_back_in_order(colour: str) -> None:
 
 @each_colour
 def test_steps_without_effects_just_return(colour: str) -> None:
-    def steps() -> Generator[Effect[Any], Any, str]:
+    def steps(effects: list[Effect[Any]]) -> Steps[str]:
+        for each in effects:
+            yield from await_effect(each)
         return "at once"
-        yield
 
-    assert carry_out(colour, steps()) == "at once"
+    assert carry_out(colour, steps([])) == "at once"
 
 
 @each_colour

@@ -63,6 +63,9 @@ async def test_haystacks_stand_in_for_an_asynchronous_form_is_not_used() -> None
             threads.append(threading.current_thread())
             return None
 
+        def to_dict(self) -> dict[str, Any]:
+            return {}
+
     assert not has_asynchronous(Own(), "compact")
     await method(Own(), "compact", [], 0, None).run_async()
     assert threads[0] is not threading.current_thread()

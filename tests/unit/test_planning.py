@@ -64,7 +64,6 @@ def test_candidates_are_not_even_prepared_before_they_are_needed() -> None:
 def test_nothing_is_replaced_before_the_outcomes_are_there() -> None:
     chosen = plan(1)
     chosen.next_batch()
-    assert not chosen.changed
     assert chosen.messages == MESSAGES
     assert chosen.references_in_flight() == ["at/key1_0"]
     chosen.settle(["at/key1_0"])
@@ -109,7 +108,7 @@ def test_of_a_result_that_failed_in_part_the_rest_is_an_orphan(predictable: bool
 
 
 def test_what_was_not_confirmed_in_time_may_be_there_and_is_an_orphan() -> None:
-    late = [StoreTimeoutError("late"), "at/key1_1"]
+    late: list[str | StoreError] = [StoreTimeoutError("late"), "at/key1_1"]
     known = plan(1, parts=2)
     known.next_batch()
     known.settle(late)

@@ -141,6 +141,7 @@ def test_marks_of_compactions() -> None:
     assert compaction_mark(message) == compaction_mark(message, "sliding_window") == mark
     assert compaction_mark(message, "summarization") is None
     assert compaction_mark(ChatMessage.from_user("x")) is None
+    odd: Any
     for odd in (None, "sliding_window", 7, []):
         assert compaction_mark(ChatMessage.from_user("x", meta={"context_compaction": odd})) == {}
 

@@ -1,12 +1,11 @@
 """The note that a sliding window leaves: a message of its own, or a first part of the user message beside it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from haystack.dataclasses import ChatMessage, TextContent
 
-from haybaler.conversation import is_compaction_product, is_users
+from haybaler.conversation import is_compaction_product
 from haybaler.references import COMPACTION_META, compaction_mark
 
 STRATEGY = "sliding_window"
@@ -34,35 +33,26 @@ class Note:
     def _figures(self) -> dict[str, Any]:
         return {"strategy": STRATEGY, "removed_messages": self.removed, "kept_messages": self.kept}
 
-    def inserted(self, messages: Sequence[ChatMessage], place: int) -> list[ChatMessage]:
+    def message(self) -> ChatMessage:
         """
-        Put the note between messages.
+        Return the note as a message of its own.
 
-        :param messages: The messages.
-        :param place: Where the note goes: before the message with this index.
-        :returns: A new list.
+        :returns: A user message: not all providers take several system messages.
         """
-        note = ChatMessage.from_user(self.text, meta={COMPACTION_META: self._figures})
-        return [*messages[:place], note, *messages[place:]]
+        return ChatMessage.from_user(self.text, meta={COMPACTION_META: self._figures})
 
-    def merged(self, messages: Sequence[ChatMessage], place: int) -> list[ChatMessage]:
+    def merged_into(self, message: ChatMessage) -> ChatMessage:
         """
-        Put the note into the user message before or after its place; where neither is one, between the messages.
+        Put the note before the first text of a user's message.
 
-        :param messages: The messages.
-        :param place: Where the note would go: before the message with this index.
-        :returns: A new list.
+        :param message: The message; it is not touched.
+        :returns: A new message, from which `without_note` makes the old one again.
         """
-        beside = next((i for i in (place - 1, place) if 0 <= i < len(messages) and is_users(messages[i])), None)
-        if beside is None:
-            return self.inserted(messages, place)
-        message = messages[beside]
-        merged = replace(
+        return replace(
             message,
             _content=[TextContent(self.text), *message._content],  # noqa: SLF001 - there is no public way to all parts
             _meta={**message.meta, MERGED_NOTE_META: {**self._figures, "text": self.text}},
         )
-        return [*messages[:beside], merged, *messages[beside + 1 :]]
 
 
 def is_note(message: ChatMessage) -> bool:

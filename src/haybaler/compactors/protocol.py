@@ -6,7 +6,6 @@ from typing import Any, Protocol, Self
 
 from haystack.core.serialization import default_from_dict
 from haystack.dataclasses import ChatMessage
-from haystack.hooks.compaction import Compactor as HaystackCompactor
 
 from haybaler.conversation import repaired
 from haybaler.counters.protocol import AnyTokenCounter, TokenCounter
@@ -61,7 +60,7 @@ class Compactor(Protocol):
         ...
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
+    def from_dict(cls, data: dict[str, Any]) -> "Compactor":
         """
         Build a compactor with the same settings.
 
@@ -69,10 +68,6 @@ class Compactor(Protocol):
         :returns: The compactor.
         """
         ...
-
-
-# What `CompactionHook` takes.
-AnyCompactor = Compactor | HaystackCompactor
 
 
 class SteppedCompactor(ABC):

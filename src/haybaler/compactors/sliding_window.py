@@ -83,25 +83,43 @@ class SlidingWindowCompactor(SteppedCompactor):
             size if plain is message else counter.size(plain)
             for plain, message, size in zip(window.messages, messages, sizes, strict=True)
         ]
-        rewritten: list[ChatMessage] | None = None
-        # The note's own size counts. Its number, and so its size, grows with what is removed to make room for it.
-        cost, allowed_for = 0, -1
-        while cost > allowed_for:
-            allowed_for = cost
-            remaining = window.shrink(plain_sizes, target_tokens - cost)
-            if window.removed or window.notes:
-                rewritten = self._with_note(window)
-                cost = sum(map(counter.size, rewritten)) - remaining
-        return rewritten
+        remaining = sum(size for index, size in enumerate(plain_sizes) if index not in window.notes)
+        while remaining > target_tokens or remaining + self._note_size(window, plain_sizes, counter) > target_tokens:
+            unit = window.remove_oldest()
+            if not unit:
+                break
+            remaining -= sum(plain_sizes[index] for index in unit)
+        return self._with_note(window) if window.removed or window.notes else None
+
+    def _note_size(self, window: Window, sizes: Sequence[int], counter: RunTokenCounter) -> int:
+        """Size the note for what is removed so far: its number grows, and the message that it goes into changes."""
+        note = self._note(window)
+        if note is None:
+            return 0
+        beside = self._beside(window)
+        if beside is None:
+            return counter.size(note.message())
+        return counter.size(note.merged_into(window.messages[beside])) - sizes[beside]
 
     def _with_note(self, window: Window) -> list[ChatMessage]:
-        kept = window.kept()
+        note = self._note(window)
+        if note is None:
+            return window.kept()
+        beside = self._beside(window)
+        if beside is None:
+            return window.kept(inserted=note.message())
+        return window.kept(replaced={beside: note.merged_into(window.messages[beside])})
+
+    def _beside(self, window: Window) -> int | None:
+        return window.user_beside_note() if self.merge_note else None
+
+    def _note(self, window: Window) -> Note | None:
         if not self.omission_note:
-            return kept
+            return None
         removed = window.removed_in_all
+        kept = len(window.messages) - len(window.removed) - len(window.notes)
         # `replace` leaves other braces of a custom note alone.
-        note = Note(self.omission_note.replace("{num_removed}", str(removed)), removed=removed, kept=len(kept))
-        return (note.merged if self.merge_note else note.inserted)(kept, window.note_place)
+        return Note(self.omission_note.replace("{num_removed}", str(removed)), removed=removed, kept=kept)
 
     def to_dict(self) -> dict[str, Any]:
         """

@@ -30,47 +30,72 @@ class Window:
     system_end: int
     units: list[list[int]]
     fixed_units: int
-    notes: list[int]
+    notes: frozenset[int]
     removed_before: int
     removed: set[int] = field(default_factory=set)
+    _removed_units: int = 0
+    _first_kept: int = 0  # no message from `system_end` up to this index is kept
 
-    def shrink(self, sizes: Sequence[int], target_tokens: int) -> int:
+    def remove_oldest(self) -> list[int]:
         """
-        Remove the oldest units until what remains is within the target; what was removed before stays so.
+        Remove the oldest unit that may go.
 
-        :param sizes: Size i belongs to message i, in tokens.
-        :param target_tokens: The size to come under.
-        :returns: The size of what remains.
+        :returns: Its indices; empty if there is none.
         """
-        gone = self.removed.union(self.notes)
-        total = sum(size for index, size in enumerate(sizes) if index not in gone)
-        for unit in self.units[: len(self.units) - self.fixed_units]:
-            if total <= target_tokens:
-                break
-            if unit[0] not in self.removed:
-                self.removed.update(unit)
-                total -= sum(sizes[index] for index in unit)
-        return total
+        if self._removed_units >= len(self.units) - self.fixed_units:
+            return []
+        unit = self.units[self._removed_units]
+        self._removed_units += 1
+        self.removed.update(unit)
+        return unit
 
     @property
     def removed_in_all(self) -> int:
         """How many messages were removed, by this compaction and by those before."""
         return len(self.removed) + self.removed_before
 
-    def kept(self) -> list[ChatMessage]:
+    @property
+    def _note_place(self) -> int:
+        """The message before which a note belongs: after the task if steps of the task were removed, or the system."""
+        newest = self.units[self._removed_units - 1][-1] if self._removed_units else -1
+        return self.task_end if newest >= self.task_end else self.system_end
+
+    def user_beside_note(self) -> int | None:
+        """
+        Return the user's message beside the place of a note.
+
+        :returns: The index of the message before, else after the place; None if neither is a user's.
+        """
+        before = self._note_place - 1
+        if before >= self.system_end:
+            return before  # the end of the task
+        self._first_kept = max(self._first_kept, self.system_end)
+        while self._first_kept in self.removed or self._first_kept in self.notes:
+            self._first_kept += 1
+        after = self._first_kept
+        return after if after < len(self.messages) and is_users(self.messages[after]) else None
+
+    def kept(
+        self, *, inserted: ChatMessage | None = None, replaced: dict[int, ChatMessage] | None = None
+    ) -> list[ChatMessage]:
         """
         Return what remains.
 
-        :returns: A new list, without any note.
+        :param inserted: A note to stand in its place.
+        :param replaced: Messages to stand instead of those with these indices.
+        :returns: A new list.
         """
         gone = self.removed.union(self.notes)
-        return [message for index, message in enumerate(self.messages) if index not in gone]
-
-    @property
-    def note_place(self) -> int:
-        """Where a note belongs in `kept`: after the task if steps of the task were removed, else after the system."""
-        place = self.task_end if any(index >= self.task_end for index in self.removed) else self.system_end
-        return place - sum(index < place for index in self.removed.union(self.notes))
+        now = replaced or {}
+        place = self._note_place
+        kept = [(i, now.get(i, message)) for i, message in enumerate(self.messages) if i not in gone]
+        if inserted is None:
+            return [message for _, message in kept]
+        return [
+            *(message for index, message in kept if index < place),
+            inserted,
+            *(message for index, message in kept if index >= place),
+        ]
 
 
 def open_window(messages: Sequence[ChatMessage], *, task: Sequence[ChatMessage], min_keep_steps: int) -> Window:
@@ -97,7 +122,7 @@ def open_window(messages: Sequence[ChatMessage], *, task: Sequence[ChatMessage],
         system_end,
         units,
         _fixed_units(plain, units, task_end, min_keep_steps),
-        notes=[index for index in products if is_note(plain[index])],
+        notes=frozenset(index for index in products if is_note(plain[index])),
         removed_before=sum(map(removed_before, messages)),
     )
 

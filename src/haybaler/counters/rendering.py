@@ -63,25 +63,6 @@ def _stand_in(part: TextContent | ImageContent | FileContent) -> str:
     return "<image>" if isinstance(part, ImageContent) else f"<file: {part.filename or 'unnamed'}>"
 
 
-def flat_fees(messages: Sequence[ChatMessage], *, tokens_per_image: int, tokens_per_file: int) -> int:
-    """
-    Charge a flat fee for what has no text: the images and files of messages and of tool results.
-
-    :param messages: The messages.
-    :param tokens_per_image: Tokens for each image.
-    :param tokens_per_file: Tokens for each file.
-    :returns: Tokens.
-    """
-    fee = 0
-    for message in messages:
-        parts: list[object] = [*message.images, *message.files]
-        for result in message.tool_call_results:
-            parts.extend(() if isinstance(result.result, str) else result.result)
-        fee += sum(tokens_per_image for part in parts if isinstance(part, ImageContent))
-        fee += sum(tokens_per_file for part in parts if isinstance(part, FileContent))
-    return fee
-
-
 def words_in(message: ChatMessage) -> int:
     """
     Count the words of what is said and of what tools gave, which is the least that any tokenizer makes of them.
@@ -99,11 +80,12 @@ def is_short(messages: Sequence[ChatMessage], limit: int) -> bool:
     Whether a local counter would have little to do, found out without looking at much more than that.
 
     :param messages: The messages.
-    :param limit: Characters; a message counts as at least a hundred, a value in the arguments of a call as ten.
-    :returns: True if the text of the messages is within the limit.
+    :param limit: Characters; a message counts as at least a hundred, a value in the arguments of a call as ten, and
+        a file as its base64 form, which may have to be looked through.
+    :returns: True if the text and files of the messages are within the limit.
     """
     for message in messages:
-        limit -= 100 + sum(map(len, _texts(message)))
+        limit -= 100 + sum(map(len, _texts(message))) + sum(len(file.base64_data) for file in _files(message))
         for call in message.tool_calls:
             waiting: list[object] = [call.arguments]
             while waiting and limit >= 0:
@@ -127,6 +109,13 @@ def _results(message: ChatMessage) -> Iterator[str]:
             yield result.result
         else:
             yield from (part.text for part in result.result if isinstance(part, TextContent))
+
+
+def _files(message: ChatMessage) -> Iterator[FileContent]:
+    yield from message.files
+    for result in message.tool_call_results:
+        if not isinstance(result.result, str):
+            yield from (part for part in result.result if isinstance(part, FileContent))
 
 
 def _inside(value: object, *, most: int) -> Iterable[object]:

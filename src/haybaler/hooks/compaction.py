@@ -12,7 +12,7 @@ from haystack.dataclasses import ChatMessage
 from haystack.tracing.tracer import tracer
 
 from haybaler.calibration import Anchor, Calibration, anchor_at
-from haybaler.compactors.protocol import AnyCompactor, SteppedCompactor
+from haybaler.compactors.protocol import Compactor, SteppedCompactor
 from haybaler.conversation import last_assistant_index, repaired
 from haybaler.counters.approximate import ApproximateTokenCounter
 from haybaler.counters.protocol import AnyTokenCounter
@@ -52,7 +52,7 @@ class CompactionHook:
 
     def __init__(
         self,
-        compactor: AnyCompactor,
+        compactor: Compactor,
         *,
         context_window: int,
         compact_at: float = 0.7,
@@ -121,13 +121,14 @@ class CompactionHook:
         messages = state.data.get("messages") or []
         # Without any reply the provider's figure, where there is one, stands for the whole conversation.
         accounted = last_assistant_index(messages) + 1 or len(messages)
+        reported = state.data.get("context_tokens") or 0
         anchor = anchor_at(
-            state.data.get("context_tokens") or 0,
+            reported,
             messages[:accounted],
             sum(sizes[:accounted]) + tools,
             last=record.anchor(self.token_counter),
             context_window=self.context_window,
-            least=record.counter(self.token_counter).least(messages[:accounted]),
+            least=record.counter(self.token_counter).least(messages[:accounted]) if reported else 0,
             sent=self._sent(record, messages, accounted, sizes),
         )
         record.set_anchor(self.token_counter, anchor)

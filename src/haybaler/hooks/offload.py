@@ -116,6 +116,7 @@ class ToolResultOffloadHook:
         rewritten = yield from carry_out(plan, store, timeout=self.write_timeout)
         if rewritten is not None:
             state.set("messages", rewritten, handler_override=replace_values)
+            counter.keep_only(rewritten)
 
     def _may_move(self, message: ChatMessage) -> bool:
         return (

@@ -32,7 +32,7 @@ class Clients:
     :param clustered: Whether they are clients of a cluster.
     :param limit: The most requests in flight in each loop, and in all threads without one.
     :param wait: Seconds to wait for a turn.
-    :param announce: Told what is known about the server, once for each client.
+    :param announce: Told, once, what is known about the server.
     """
 
     def __init__(
@@ -97,7 +97,8 @@ class Clients:
 
     def _learned(self, link: AsyncLink | SyncLink, features: Features) -> Features:
         link.features = features
-        self._announce(features)
+        announce, self._announce = self._announce, _ignore
+        announce(features)
         return features
 
     async def _run_async(self, request: Request[R]) -> R:
@@ -170,6 +171,10 @@ def clients_from(client: object, *, limit: int, wait: float, announce: Callable[
         wait=wait,
         announce=announce,
     )
+
+
+def _ignore(features: Features) -> None:
+    del features
 
 
 def _nothing() -> None:

@@ -100,13 +100,26 @@ class Header:
         return text
 
 
-def record(key: bytes, content: Content) -> list[bytes]:
+def record(key: bytes, content: Content) -> bytes:
     """
-    Return the record of an entry: its header, then its content in pieces of at most 4 MB.
+    Return the record of an entry.
+
+    :param key: The key under which it is to stand.
+    :param content: Text or bytes, of a few megabytes at most.
+    :returns: The header and the content.
+    """
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    tag = crc32(key)
+    return Header(isinstance(content, bytes), tag, crc32(data, tag), len(data), len(content)).pack() + data
+
+
+def record_in_pieces(key: bytes, content: Content) -> list[bytes]:
+    """
+    Return the record of an entry of any size.
 
     :param key: The key under which it is to stand.
     :param content: Text or bytes.
-    :returns: At least one piece; the first is the header.
+    :returns: The header, then the content in pieces of at most 4 MB.
     """
     slices = _slices(content)
     pieces = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in slices]

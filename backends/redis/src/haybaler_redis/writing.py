@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 from haybaler.effects import Steps, await_effect
 from haybaler.errors import EntryTooLargeError, StoreError
@@ -13,18 +14,15 @@ from haybaler_redis.commands import (
     BULK_KEYS,
     FLUSH_BYTES,
     FLUSH_COMMANDS,
-    Command,
     set_many,
     set_one,
     split_flushes,
 )
-from haybaler_redis.effort import computed
+from haybaler_redis.effort import alongside, computed
 from haybaler_redis.exchange import Reply
 from haybaler_redis.failures import is_passing, mapped, presentable
-from haybaler_redis.records import HEADER_BYTES, most_bytes, record
+from haybaler_redis.records import HEADER_BYTES, most_bytes, record, record_in_pieces
 from haybaler_redis.staging import staged
-
-_ACTION = "write an entry"
 
 Item = tuple[bytes, Content]
 Outcome = StoreError | None
@@ -66,14 +64,18 @@ class Writing:
         """
         outcomes: list[Outcome] = [self._refusal(len(content)) for _, content in items]
         chosen = [index for index, refusal in enumerate(outcomes) if refusal is None]
-        if chosen:
-            in_bulk = yield from self._takes_many()
-            sizes = [most_bytes(items[index][1]) for index in chosen]
-            for part in split_flushes(sizes, most=BULK_KEYS if in_bulk else FLUSH_COMMANDS):
-                flush = [items[index] for index in chosen[part]]
-                results = yield from self._flush(flush, sum(sizes[part]), in_bulk=in_bulk)
-                for index, result in zip(chosen[part], results, strict=True):
-                    outcomes[index] = result
+        if not chosen:
+            return outcomes
+        in_bulk = yield from self._takes_many()
+        flushes = _flushes([items[index] for index in chosen], BULK_KEYS if in_bulk else FLUSH_COMMANDS)
+        records = yield from computed(flushes[0].size, flushes[0].records)
+        results: list[Outcome] = []
+        for flush, following in pairwise([*flushes, _Flush([], 0)]):
+            sending = self._send(flush, records, in_bulk=in_bulk)
+            sent, records = yield from alongside(sending, following.size, following.records)
+            results += sent
+        for index, result in zip(chosen, results, strict=True):
+            outcomes[index] = result
         return outcomes
 
     def _refusal(self, size: int) -> EntryTooLargeError | None:
@@ -91,20 +93,20 @@ class Writing:
             return False
         return self.ttl is None or features.msetex
 
-    def _flush(self, flush: Sequence[Item], most: int, *, in_bulk: bool) -> Steps[list[Outcome]]:
-        pieces = yield from computed(most, _records, flush)
-        sizes = [sum(map(len, record)) for record in pieces]
-        if len(flush) == 1 and sizes[0] > FLUSH_BYTES:
-            refusal = self._refusal(sizes[0] - HEADER_BYTES)
-            return [refusal or (yield from staged(self.clients, flush[0][0], pieces[0], self.ttl, self.retries))]
-        outcomes: list[Outcome] = [self._refusal(size - HEADER_BYTES) for size in sizes]
-        chosen = [index for index, refusal in enumerate(outcomes) if refusal is None]
-        records = [(flush[index][0], b"".join(pieces[index])) for index in chosen]
-        if records:
-            replies = yield from self._set(records, in_bulk=in_bulk)
-            for index, reply in zip(chosen, replies, strict=True):
-                outcomes[index] = mapped(reply, action=_ACTION) if isinstance(reply, Exception) else None
-        return outcomes
+    def _send(self, flush: "_Flush", records: Sequence[bytes], *, in_bulk: bool) -> Steps[list[Outcome]]:
+        if flush.is_large:
+            key, content = flush.items[0]
+            pieces = yield from computed(flush.size, record_in_pieces, key, content)
+            refusal = self._refusal(sum(map(len, pieces)) - HEADER_BYTES)
+            return [refusal or (yield from staged(self.clients, key, pieces, self.ttl, self.retries))]
+        outcomes: list[Outcome] = [self._refusal(len(record) - HEADER_BYTES) for record in records]
+        pairs = [
+            (key, record)
+            for (key, _), record, refusal in zip(flush.items, records, outcomes, strict=True)
+            if refusal is None
+        ]
+        replies = iter((yield from self._set(pairs, in_bulk=in_bulk)))
+        return [refusal or _outcome(next(replies)) for refusal in outcomes]
 
     def _set(self, records: Sequence[tuple[bytes, bytes]], *, in_bulk: bool) -> Steps[list[Reply]]:
         run = partial(carried_out, self.clients, retries=self.retries)
@@ -113,12 +115,39 @@ class Writing:
             if not isinstance(reply, Exception) or is_passing(reply):
                 return [reply] * len(records)
             # One command fails as a whole; alone, each entry gets what it deserves.
-        commands: list[Command] = [set_one(key, data, self.ttl) for key, data in records]
+        commands = [set_one(key, data, self.ttl) for key, data in records]
         replies: list[Reply] = []
         for part in split_flushes([len(data) for _, data in records], most=FLUSH_COMMANDS):
             replies += yield from run(commands[part])
         return replies
 
 
-def _records(items: Sequence[Item]) -> list[list[bytes]]:
-    return [record(key, content) for key, content in items]
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """
+    What goes into one round trip.
+
+    :param items: Keys and contents.
+    :param size: The most bytes of their records.
+    """
+
+    items: Sequence[Item]
+    size: int
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is one entry that needs several."""
+        return self.size > FLUSH_BYTES
+
+    def records(self) -> list[bytes]:
+        """Return the records; none of a large entry, which is cut into pieces instead."""
+        return [] if self.is_large else [record(key, content) for key, content in self.items]
+
+
+def _flushes(items: Sequence[Item], most: int) -> list[_Flush]:
+    sizes = [most_bytes(content) for _, content in items]
+    return [_Flush(items[part], sum(sizes[part])) for part in split_flushes(sizes, most=most)]
+
+
+def _outcome(reply: Reply) -> Outcome:
+    return mapped(reply, action="write an entry") if isinstance(reply, Exception) else None

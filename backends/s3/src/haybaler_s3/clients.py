@@ -1,53 +1,27 @@
 """The clients of a store: one for each event loop, one for synchronous callers, opened on first use."""
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
-import aioboto3
-import anyio
 import boto3
-from aiobotocore.session import get_session
+from aiobotocore.client import AioBaseClient
+from aiobotocore.session import AioSession
+from botocore.client import BaseClient
+from botocore.session import Session
 
-from haybaler.errors import AsyncOnlyStoreError
+from haybaler.effects import Effect
+from haybaler.errors import AsyncOnlyStoreError, ConfigurationError
 from haybaler.workers import PerLoop, run_in_worker
+from haybaler_s3.abandoned import abandon
+from haybaler_s3.links import LoopLink, ThreadLink
+from haybaler_s3.pacing import Room
+from haybaler_s3.sessions import Sessions, client_of, core_of, send_small_bodies_at_once
 from haybaler_s3.settings import Settings
 
-# The data that a session reads from disk when it makes its first client, which takes a third of a second.
-_MODELS = ("service-2", "endpoint-rule-set-1")
-_DATA = ("endpoints", "partitions", "sdk-default-configuration", "_retry")
-
-
-class LoopClient:
-    """
-    The client of one event loop.
-
-    :param open_client: Makes an asynchronous context manager whose value is the client; called in a worker thread.
-    """
-
-    def __init__(self, open_client: Callable[[], Any]) -> None:
-        self._open_client = open_client
-        self._lock = anyio.Lock()
-        self._opened: AsyncExitStack | None = None
-        self._client: Any = None
-
-    async def get(self) -> Any:
-        """Return the client, opened now if need be; once, however many ask at the same time."""
-        if self._client is None:
-            async with self._lock:
-                if self._client is None:
-                    context = await run_in_worker(self._open_client)
-                    opened = AsyncExitStack()
-                    self._client = await opened.enter_async_context(context)
-                    self._opened = opened
-        return self._client
-
-    async def close(self) -> None:
-        """Close the client."""
-        opened, self._opened, self._client = self._opened, None, None
-        if opened is not None:
-            await opened.aclose()
+R = TypeVar("R")
 
 
 class Clients:
@@ -56,74 +30,117 @@ class Clients:
 
     :param settings: How to reach the server.
     :param session: A ready session of aioboto3 or aiobotocore; None to make one.
-    :param client: A ready asynchronous client, which is used by all loops and never closed.
-    :param sync_client: A ready boto3 client, which is never closed.
+    :param client: A ready asynchronous client, which is never closed.
+    :param sync_client: A ready boto3 client, which is never closed. Without one of the others, it serves asynchronous
+        callers too, in worker threads.
+    :raises ConfigurationError: If one of them is of the other kind, or there are too many.
     """
 
     def __init__(self, settings: Settings, *, session: Any, client: Any, sync_client: Any) -> None:
+        _check(session, client, sync_client)
         self._settings = settings
-        self._session = session
         self._given = client
         self._given_sync = sync_client
-        self._own_session: Any = None
-        self._own_sync: Any = None
+        self._async_only = sync_client is None and (client is not None or session is not None)
+        self._sync_only = sync_client is not None and client is None and session is None
+        self._sessions = Sessions(session, find_credentials=settings.access_key_id is None)
+        self._loops: PerLoop[LoopLink] = PerLoop(self._loop_link)
+        self._threads: ThreadLink | None = None
+        self._process = os.getpid()
         self._lock = Lock()
-        self._loops = PerLoop(lambda: LoopClient(self._open_client))
 
     @property
     def serializable(self) -> bool:
         """Whether the settings alone can make the clients again."""
-        return self._session is None and self._given is None and self._given_sync is None
+        return not self._async_only and self._given_sync is None
 
-    async def asynchronous(self) -> Any:
-        """Return the running loop's client."""
-        return self._given if self._given is not None else await self._loops.get().get()
+    @property
+    def room(self) -> Room:
+        """The running loop's room for entries that are being written."""
+        return self._loops.get().room
 
-    def synchronous(self) -> Any:
+    def request(self, run: Callable[[Any], R], run_async: Callable[[Any], Awaitable[R]]) -> Effect[R]:
         """
-        Return the client for synchronous callers.
+        Have a client carry out a request.
 
-        :raises AsyncOnlyStoreError: If the store was made with an asynchronous client or session only.
+        :param run: Makes it with a boto3 client.
+        :param run_async: Makes it with an asynchronous client.
+        :returns: The effect; it raises whatever the client raises.
         """
-        if self._given_sync is not None:
-            return self._given_sync
-        if self._given is not None or self._session is not None:
-            raise AsyncOnlyStoreError("The store was given an asynchronous client only; give `sync_client` as well.")
-        with self._lock:
-            if self._own_sync is None:
-                self._own_sync = boto3.session.Session().client("s3", **self._settings.client_arguments())
-            return self._own_sync
+        return Effect(lambda: self._run(run), lambda: self._run_async(run, run_async))
 
-    def _open_client(self) -> Any:
-        arguments = self._settings.client_arguments()
-        with self._lock:
-            if self._session is None and self._own_session is None:
-                self._own_session = _prepared_session()
-        session = self._session or self._own_session
-        make = session.client if hasattr(session, "client") else session.create_client
-        return make("s3", **arguments)
+    def _run(self, run: Callable[[Any], R]) -> R:
+        with self._thread_link().lent() as client:
+            return run(client)
+
+    async def _run_async(self, run: Callable[[Any], R], run_async: Callable[[Any], Awaitable[R]]) -> R:
+        async with self._loops.get().lent() as client:
+            return await (run_in_worker(self._run, run) if self._sync_only else run_async(client))
+
+    def open(self) -> Effect[None]:
+        """Open the client, so that the first request need not."""
+
+        async def nothing_async(_: Any) -> None:
+            return None
+
+        return self.request(lambda _: None, nothing_async)
 
     def close(self) -> None:
-        """Close the synchronous client, unless it was given."""
+        """Close the client of synchronous callers, unless it was given."""
         with self._lock:
-            own, self._own_sync = self._own_sync, None
-        if own is not None:
-            own.close()
+            link, self._threads = self._threads, None
+        if link is not None:
+            link.close()
 
     async def close_async(self) -> None:
         """Close the running loop's client, unless it was given."""
-        loop_client = self._loops.pop()
-        if loop_client is not None:
-            await loop_client.close()
+        link = self._loops.pop()
+        if link is not None:
+            await link.close()
+
+    def _loop_link(self) -> LoopLink:
+        ready = self._given or self._given_sync
+        if self._given is not None or self._sync_only:
+            return LoopLink(_ready(ready), limit=self._settings.max_concurrency, abandon=lambda _: None)
+        return LoopLink(self._opening, limit=self._settings.max_concurrency, abandon=abandon)
+
+    async def _opening(self) -> AbstractAsyncContextManager[Any]:
+        session = await run_in_worker(self._sessions.make)
+        opened: AbstractAsyncContextManager[Any] = client_of(session, self._settings.client_arguments())
+        return opened
+
+    def _thread_link(self) -> ThreadLink:
+        if self._async_only:
+            raise AsyncOnlyStoreError("The store was given an asynchronous client only; give `sync_client` as well.")
+        with self._lock:
+            if self._process != os.getpid():  # forked: the connections are the other process's
+                self._process, self._threads = os.getpid(), None
+            if self._threads is None:
+                self._threads = self._open_thread_link()
+            return self._threads
+
+    def _open_thread_link(self) -> ThreadLink:
+        if self._given_sync is not None:
+            return ThreadLink(self._given_sync, lambda: None)
+        session = boto3.session.Session()
+        send_small_bodies_at_once(session.events)
+        client = session.client("s3", **self._settings.client_arguments())
+        return ThreadLink(client, client.close)
 
 
-def _prepared_session() -> Any:
-    """Make a session that has read everything it needs from disk, so that no client reads it on an event loop."""
-    session = get_session()
-    loader = session.get_component("data_loader")
-    for name in _MODELS:
-        loader.load_service_model("s3", name, api_version=None)
-    for name in _DATA:
-        loader.load_data(name)
-    _ = session.full_config
-    return aioboto3.Session(botocore_session=session)
+def _ready(client: Any) -> Callable[[], Awaitable[AbstractAsyncContextManager[Any]]]:
+    async def opening() -> AbstractAsyncContextManager[Any]:
+        return nullcontext(client)
+
+    return opening
+
+
+def _check(session: Any, client: Any, sync_client: Any) -> None:
+    if session is not None and client is not None:
+        raise ConfigurationError("Give either `session` or `client`.")
+    if isinstance(session, Session | boto3.session.Session) and not isinstance(core_of(session), AioSession):
+        raise ConfigurationError("`session` must be a session of aioboto3 or aiobotocore.")
+    if isinstance(client, BaseClient) and not isinstance(client, AioBaseClient):
+        raise ConfigurationError("`client` must be asynchronous; a client of boto3 belongs into `sync_client`.")
+    if isinstance(sync_client, AioBaseClient):
+        raise ConfigurationError("`sync_client` must be a client of boto3; an asynchronous one belongs into `client`.")

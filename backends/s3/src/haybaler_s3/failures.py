@@ -1,11 +1,13 @@
 """The one place where what the client or the server reports becomes an error of haybaler's tree."""
 
+import re
 from typing import Any
 
 from botocore import exceptions as client_errors
 
 from haybaler.errors import (
     EntryTooLargeError,
+    HaybalerError,
     ReferenceNotFoundError,
     StoreConfigurationError,
     StoreError,
@@ -15,8 +17,8 @@ from haybaler.errors import (
     store_error,
 )
 
-# What the server calls an error, what it is in the tree, and what its text says. Servers of other makers than Amazon use
-# the same codes. The server's own words are left out: some repeat the request.
+# What the server calls an error, what it is in the tree, and what its text says. Servers of other makers than Amazon
+# use the same codes. The server's own words are left out: some repeat the request.
 _CODES: dict[str, tuple[type[StoreError], str]] = {
     "NoSuchKey": (ReferenceNotFoundError, "nothing is stored under the reference"),
     "404": (ReferenceNotFoundError, "nothing is stored under the reference"),
@@ -34,7 +36,12 @@ _CODES: dict[str, tuple[type[StoreError], str]] = {
     "301": (StoreConfigurationError, "the bucket is in another region"),
     "RequestTimeTooSkewed": (StoreConfigurationError, "this machine's clock differs from the server's"),
     "NotImplemented": (StoreConfigurationError, "the server does not know the operation"),
+    "MethodNotAllowed": (StoreConfigurationError, "the server does not know the operation"),
+    "BucketAlreadyExists": (StoreConfigurationError, "the server does not know the operation"),  # takes it for another
     "501": (StoreConfigurationError, "the server does not know the operation"),
+    "BadDigest": (StoreUnavailableError, "it arrived damaged"),
+    "XAmzContentSHA256Mismatch": (StoreUnavailableError, "it arrived damaged"),
+    "IncompleteBody": (StoreUnavailableError, "it arrived damaged"),
     "EntityTooLarge": (EntryTooLargeError, "it is larger than the server takes"),
     "QuotaExceeded": (StoreFullError, "the server has no room left"),
     "InsufficientStorage": (StoreFullError, "the server has no room left"),
@@ -61,6 +68,18 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[StoreError], str], ...] = 
 )
 
 
+# The server's words on these may repeat the credentials, so the error does not carry them.
+_OF_CREDENTIALS = frozenset(
+    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed"}
+)
+_PASSING = frozenset(
+    {"SlowDown", "InternalError", "ServiceUnavailable", "Throttling", "OperationAborted", "ConditionalRequestConflict"}
+)
+_CODE = re.compile(r"[A-Za-z0-9.]{1,64}\Z")
+# A ready client in another loop than its own.
+_OTHER_LOOP = ("Event loop is closed", "different loop", "different event loop", "Session is closed")
+
+
 def mapped(error: Exception, *, action: str) -> StoreError:
     """
     Return the member of the tree for what the client raised, with its cause chained.
@@ -69,12 +88,24 @@ def mapped(error: Exception, *, action: str) -> StoreError:
     :param action: What was being done, as a phrase that completes "Could not ...".
     :returns: The error to raise; `error` itself if it is one of the tree.
     """
-    if isinstance(error, StoreError):
-        return error
+    if isinstance(error, HaybalerError):
+        return error if isinstance(error, StoreError) else store_error(error, action=action)
     kind, reason = _of_reply(error.response) if isinstance(error, client_errors.ClientError) else _of_client(error)
-    outcome = kind(f"Could not {action}: {reason}.") if kind else store_error(error, action=action, missing_means_absent=False)
-    outcome.__cause__ = error
+    if kind is None:
+        outcome = store_error(error, action=action, missing_means_absent=False)
+    else:
+        outcome = kind(f"Could not {action}: {reason}.")
+    outcome.__cause__ = None if _code(error) in _OF_CREDENTIALS else error
     return outcome
+
+
+def passing(error: Exception) -> bool:
+    """Whether the same request may well succeed a moment later."""
+    return isinstance(mapped(error, action="use the server"), StoreUnavailableError)
+
+
+def _code(error: Exception) -> str:
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, client_errors.ClientError) else ""
 
 
 def _of_reply(response: dict[str, Any]) -> tuple[type[StoreError], str]:
@@ -82,20 +113,19 @@ def _of_reply(response: dict[str, Any]) -> tuple[type[StoreError], str]:
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
     if code in _CODES:
         return _CODES[code]
-    if (
-        status >= 500
-        or status == 429
-        or code in {"SlowDown", "InternalError", "ServiceUnavailable", "OperationAborted"}
-    ):
+    if status >= 500 or status == 429 or code in _PASSING:
         return StoreUnavailableError, "the server is overloaded or failing"
-    return StoreError, f"the server answers {code or status}"
+    return StoreError, f"the server answers {code if _CODE.match(code) else status}"
 
 
 def _of_client(error: Exception) -> tuple[type[StoreError] | None, str]:
+    text = str(error)
+    if any(sign in text for sign in _OTHER_LOOP):
+        return StoreConfigurationError, "the client that was given belongs to another event loop, or is closed"
     for kinds, kind, reason in _KINDS:
         if isinstance(error, kinds):
             return kind, reason
-    # aiohttp's own errors reach us while a body is read; they are told by their module, as aiohttp is not imported here.
+    # The HTTP libraries' own errors reach us while a body is read; they are told by their module, without an import.
     if type(error).__module__.partition(".")[0] in {"aiohttp", "urllib3"}:
         return StoreUnavailableError, "the server cannot be reached, or broke off"
     return None, ""

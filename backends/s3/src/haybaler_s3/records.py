@@ -5,7 +5,7 @@ Objects hold the content and nothing else, so that any other tool can open them.
 whether it is whole, stands in one metadata entry: an object without it is not one that haybaler wrote.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 from zlib import crc32
@@ -14,6 +14,8 @@ from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
 
 METADATA = "haybaler"
+
+_PIECE = 1024 * 1024
 
 TEXT = "t"
 BINARY = "b"
@@ -37,9 +39,12 @@ class Record:
     checksum: int
 
     @classmethod
-    def of(cls, content: Content, data: bytes) -> Self:
-        """Return the record of `content`, whose bytes are `data`."""
-        return cls(TEXT if isinstance(content, str) else BINARY, len(data), len(content), crc32(data))
+    def of(cls, content: Content) -> Self:
+        """Return the record of `content`."""
+        size = checksum = 0
+        for piece in pieces(content):
+            size, checksum = size + len(piece), crc32(piece, checksum)
+        return cls(TEXT if isinstance(content, str) else BINARY, size, len(content), checksum)
 
     @classmethod
     def parse(cls, metadata: Mapping[str, str]) -> Self:
@@ -70,32 +75,55 @@ class Record:
         """Whether position i of the content is byte i of the object: binary content and ASCII text."""
         return self.size == self.length
 
-    def content(self, data: bytes) -> Content:
+    def content(self, chunks: Sequence[bytes]) -> Content:
         """
         Return the content of the whole object.
 
-        :param data: The object's bytes.
+        :param chunks: The object's bytes, in any number of chunks.
         :returns: What was written.
         :raises CorruptEntryError: If these are not the bytes that were written.
         """
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         if len(data) != self.size or crc32(data) != self.checksum:
             raise corrupt()
-        return self.decoded(data)
-
-    def decoded(self, data: bytes) -> Content:
-        """
-        Return the content of whole characters of the object.
-
-        :param data: Some of the object's bytes.
-        :returns: Text or bytes.
-        :raises CorruptEntryError: If they are no text although they should be.
-        """
         if self.kind == BINARY:
             return data
         try:
             return data.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             raise corrupt() from error
+
+
+def pieces(content: Content) -> Iterator[bytes | memoryview]:
+    """
+    Return the bytes of the object that holds `content`, piece by piece.
+
+    :param content: The content.
+    :returns: Pieces of a MiB, of text up to four; together they are what `encoded` returns.
+    """
+    for start in range(0, len(content), _PIECE):
+        if isinstance(content, str):
+            yield content[start : start + _PIECE].encode("utf-8", "surrogatepass")
+        else:
+            yield memoryview(content)[start : start + _PIECE]
+
+
+def parts(content: Content, size: int) -> Iterator[bytes]:
+    """
+    Return the same bytes in parts of one size, as servers demand it.
+
+    :param content: The content.
+    :param size: The size of each part but the last.
+    :returns: The parts, none of them made before it is asked for.
+    """
+    held = bytearray()
+    for piece in pieces(content):
+        held += piece
+        while len(held) >= size:
+            yield bytes(held[:size])
+            del held[:size]
+    if held:
+        yield bytes(held)
 
 
 def encoded(content: Content) -> bytes:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from botocore.config import Config
 from haystack.utils import Secret
@@ -10,7 +11,9 @@ from haystack.utils import Secret
 from haybaler.errors import ConfigurationError
 
 # A prefix becomes a part of keys, which some servers treat as paths: only characters that mean nothing anywhere.
-_PREFIX_PART = re.compile(r"[A-Za-z0-9_~@=-][A-Za-z0-9._~@=-]*\Z")
+# None begins with "@", as the parts of a scope do.
+_PREFIX_PART = re.compile(r"[A-Za-z0-9_~=-][A-Za-z0-9._~@=-]*\Z")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _SMALLEST_PART = 5 * 1024 * 1024  # S3's limit for all parts of an upload but the last
 _MOST_PARTS = 10_000  # likewise
 
@@ -58,10 +61,12 @@ class Settings:
     attempts: int
 
     def __post_init__(self) -> None:
-        if not self.bucket or "/" in self.bucket:
+        if not _BUCKET.match(self.bucket):
             raise ConfigurationError("`bucket` must be the name of a bucket.")
         if self.prefix and not all(map(_PREFIX_PART.match, self.prefix.split("/"))):
             raise ConfigurationError("`prefix` consists of letters, digits and `._~@=-`, in parts separated by `/`.")
+        if "@" in urlsplit(self.endpoint_url or "").netloc:
+            raise ConfigurationError("Credentials do not belong into `endpoint_url`.")
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ConfigurationError("`access_key_id` and `secret_access_key` belong together.")
         if self.checksums not in {"when_supported", "when_required"}:
@@ -90,7 +95,7 @@ class Settings:
             signature_version="s3v4",
         )
         given = {
-            "region_name": self.region_name or ("us-east-1" if self.endpoint_url else None),
+            "region_name": self.region_name,
             "endpoint_url": self.endpoint_url,
             "aws_access_key_id": self.access_key_id and self.access_key_id.resolve_value(),
             "aws_secret_access_key": self.secret_access_key and self.secret_access_key.resolve_value(),

@@ -1,6 +1,7 @@
 """The store that keeps tool results in an S3 bucket."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
@@ -11,18 +12,22 @@ from haybaler.errors import NotSerializableError, StoreError
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, write_failure
 from haybaler.stores.protocol import DeletedScope, StorePage
-from haybaler.stores.url import parse_store_url
+from haybaler.stores.url import boolean, parse_store_url
 from haybaler.workers import map_bounded
 from haybaler_s3.clients import Clients
 from haybaler_s3.expiry import ExpiryRule
 from haybaler_s3.failures import mapped
-from haybaler_s3.objects import Objects
-from haybaler_s3.pacing import StartGate
+from haybaler_s3.reading import Reading
+from haybaler_s3.removing import Removing
+from haybaler_s3.requests import Requests
 from haybaler_s3.settings import SECRETS, Settings
+from haybaler_s3.writing import Writing
 
 T = TypeVar("T")
 
 MIB = 1024 * 1024
+# Requests of one batch that synchronous callers have in flight.
+THREADS = 8
 
 
 class S3ToolResultStore(BaseToolResultStore):
@@ -103,9 +108,10 @@ class S3ToolResultStore(BaseToolResultStore):
             attempts=attempts,
         )
         self._clients = Clients(self._settings_of_store, session=session, client=client, sync_client=sync_client)
-        self._objects = Objects(self._settings_of_store, self._clients)
         self._folder = f"{prefix}/" if prefix else ""
-        self._expiry = ExpiryRule(bucket, self._folder, self._clients)
+        requests = Requests(self._settings_of_store, self._clients)
+        self._writing, self._reading, self._removing = Writing(requests), Reading(requests), Removing(requests)
+        self._expiry = ExpiryRule(requests, self._folder)
         super().__init__(location=f"s3://{bucket}/{self._folder}")
 
     @classmethod
@@ -115,15 +121,21 @@ class S3ToolResultStore(BaseToolResultStore):
 
         Credentials do not belong into it: they come from boto's usual chain.
 
-        :param url: The bucket and the prefix; `endpoint_url`, `region_name`, `checksums` and `max_concurrency` may
-            follow as options.
+        :param url: The bucket and the prefix. Every parameter of the constructor that is a number, a text, `true` or
+            `false` may follow as an option.
         :returns: The store.
         :raises ConfigurationError: If the URL is not one of this kind.
         """
-        options = {"endpoint_url": str, "region_name": str, "checksums": str, "max_concurrency": int}
+        options: dict[str, Any] = {
+            **dict.fromkeys(("endpoint_url", "region_name", "checksums"), str),
+            **dict.fromkeys(("max_concurrency", "multipart_bytes", "part_bytes", "max_bytes", "attempts"), int),
+            **dict.fromkeys(("connect_timeout", "read_timeout"), float),
+            "path_style": boolean,
+        }
         parts = parse_store_url(url, schemes=["s3"], options=options)
         prefix = parts.path.strip("/")
-        return cls(parts.authority, **({"prefix": prefix} if prefix else {}), **parts.options)
+        named = {"prefix": prefix, **parts.options} if prefix else parts.options
+        return cls(parts.authority, **named)
 
     def _perform(self, action: str, steps: Steps[T]) -> T:
         with _mapped(action):
@@ -137,17 +149,28 @@ class S3ToolResultStore(BaseToolResultStore):
         return self._folder + path
 
     def _put(self, path: str, content: Content) -> None:
-        self._perform("write an entry", self._objects.put(self._key(path), content))
+        self._perform("write an entry", self._writing.put(self._key(path), content))
 
     async def _put_async(self, path: str, content: Content) -> None:
-        await self._perform_async("write an entry", self._objects.put(self._key(path), content))
+        async with self._clients.room.taken(len(content)):
+            await self._perform_async("write an entry", self._writing.put(self._key(path), content))
+
+    def _put_many(self, items: Sequence[tuple[str, Content]]) -> list[StoreError | None]:
+        def put(item: tuple[str, Content]) -> StoreError | None:
+            try:
+                self._put(*item)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
+                return write_failure(error)
+            return None
+
+        if len(items) == 1:
+            return [put(items[0])]
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(put, items))
 
     async def _put_many_async(self, items: Sequence[tuple[str, Content]]) -> list[StoreError | None]:
-        gate = StartGate()
-
         async def put(item: tuple[str, Content]) -> StoreError | None:
             try:
-                await gate.passed()
                 await self._put_async(*item)
             except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
                 return write_failure(error)
@@ -156,31 +179,31 @@ class S3ToolResultStore(BaseToolResultStore):
         return await map_bounded(put, items, limit=self._settings_of_store.max_concurrency)
 
     def _get(self, path: str) -> Content:
-        return self._perform("read an entry", self._objects.get(self._key(path)))
+        return self._perform("read an entry", self._reading.get(self._key(path)))
 
     async def _get_async(self, path: str) -> Content:
-        return await self._perform_async("read an entry", self._objects.get(self._key(path)))
+        return await self._perform_async("read an entry", self._reading.get(self._key(path)))
 
     def _get_page(self, path: str, offset: int, limit: int) -> StorePage:
-        return self._perform("read an entry", self._objects.page(self._key(path), offset, limit))
+        return self._perform("read an entry", self._reading.page(self._key(path), offset, limit))
 
     async def _get_page_async(self, path: str, offset: int, limit: int) -> StorePage:
-        return await self._perform_async("read an entry", self._objects.page(self._key(path), offset, limit))
+        return await self._perform_async("read an entry", self._reading.page(self._key(path), offset, limit))
 
     def _remove(self, path: str) -> None:
         self._remove_many([path])
 
     def _remove_many(self, paths: Sequence[str]) -> None:
-        self._perform("delete entries", self._objects.delete([self._key(path) for path in paths]))
+        self._perform("delete entries", self._removing.remove([self._key(path) for path in paths]))
 
     async def _remove_many_async(self, paths: Sequence[str]) -> None:
-        await self._perform_async("delete entries", self._objects.delete([self._key(path) for path in paths]))
+        await self._perform_async("delete entries", self._removing.remove([self._key(path) for path in paths]))
 
     def _remove_scope(self, folder: str) -> DeletedScope:
-        return self._perform("delete a scope", self._objects.delete_all(self._key(folder)))
+        return self._perform("delete a scope", self._removing.remove_folder(self._key(folder)))
 
     async def _remove_scope_async(self, folder: str) -> DeletedScope:
-        return await self._perform_async("delete a scope", self._objects.delete_all(self._key(folder)))
+        return await self._perform_async("delete a scope", self._removing.remove_folder(self._key(folder)))
 
     def ensure_expiry_rule(self, days: int) -> None:
         """
@@ -203,9 +226,15 @@ class S3ToolResultStore(BaseToolResultStore):
         """
         await self._perform_async("set the expiry rule", self._expiry.ensure(days))
 
+    def warm_up(self) -> None:
+        """Open the client of synchronous callers. The server is not asked for anything."""
+        with _mapped("open the store"):
+            self._clients.open().run()
+
     async def warm_up_async(self) -> None:
-        """Open the running loop's client."""
-        await self._clients.asynchronous()
+        """Open the running loop's client. The server is not asked for anything."""
+        with _mapped("open the store"):
+            await self._clients.open().run_async()
 
     def close(self) -> None:
         """Close the synchronous client, unless it was given. The next use opens another."""
@@ -235,6 +264,6 @@ class S3ToolResultStore(BaseToolResultStore):
 def _mapped(action: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it is raised, mapped
         failure = mapped(error, action=action)
         raise failure from failure.__cause__

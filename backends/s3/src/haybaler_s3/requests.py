@@ -1,0 +1,92 @@
+"""Single requests: each is sent once here, by the client again where that may help, and mapped by whoever asked."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar, TypeVarTuple
+
+import anyio
+from botocore.exceptions import ClientError
+
+from haybaler.effects import Effect, Steps, await_effect, in_worker
+from haybaler_s3.clients import Clients
+from haybaler_s3.settings import Settings
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+# Up to this size, encoding and summing up takes less than the way to a worker thread and back.
+INLINE_BYTES = 128 * 1024
+# Seconds before the second attempt, doubled for each further one, up to the longest.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+
+# Two writers met. The client's own retries leave that out.
+_CONFLICTS = frozenset({"OperationAborted", "ConditionalRequestConflict"})
+
+
+class Requests:
+    """
+    What is asked of one bucket.
+
+    :param settings: The bucket, and the number of attempts.
+    :param clients: Where requests go.
+    """
+
+    def __init__(self, settings: Settings, clients: Clients) -> None:
+        self.settings = settings
+        self.clients = clients
+
+    def once(self, operation: str, **parameters: Any) -> Effect[Any]:
+        """
+        Carry out one operation of the client.
+
+        :param operation: The method's name.
+        :param parameters: Its arguments, without the bucket.
+        :returns: The effect; it raises what the client raises.
+        """
+
+        def run(client: Any) -> Any:
+            return getattr(client, operation)(Bucket=self.settings.bucket, **parameters)
+
+        return self.clients.request(run, run)
+
+    def send(self, operation: str, **parameters: Any) -> Steps[Any]:
+        """
+        Carry out one operation, again where another request got in its way.
+
+        :param operation: The method's name.
+        :param parameters: Its arguments, without the bucket.
+        :returns: Steps that end in the answer; they raise what the client raises.
+        """
+        for attempt in range(1, self.settings.attempts):
+            try:
+                return (yield from await_effect(self.once(operation, **parameters)))
+            except ClientError as error:
+                if code_of(error) not in _CONFLICTS:
+                    raise
+            yield from await_effect(pause(attempt))
+        return (yield from await_effect(self.once(operation, **parameters)))
+
+
+def code_of(error: ClientError) -> str:
+    """Return what the server calls an error."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def pause(attempt: int) -> Effect[None]:
+    """Wait before the next attempt, longer each time, and not as long as others that failed at the same moment."""
+    seconds = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    return Effect(lambda: time.sleep(seconds), lambda: anyio.sleep(seconds))
+
+
+def computed(size: int, function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
+    """
+    Call a function that encodes, decodes or sums up bytes: in a worker thread if it takes long.
+
+    :param size: How many bytes, roughly.
+    :param function: What to call; it touches nothing that changes meanwhile.
+    :param args: Its positional arguments.
+    :returns: What the function returned.
+    """
+    return function(*args) if size <= INLINE_BYTES else (yield from in_worker(function, *args))

@@ -1,0 +1,130 @@
+"""Writing an entry: in one request if it is small, in parts if it is large, and whole or not at all in any case."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Any
+
+import anyio
+from botocore.exceptions import ClientError
+
+from haybaler.effects import Effect, Steps, await_effect, in_worker
+from haybaler.errors import EntryTooLargeError
+from haybaler.stores.driver import Content
+from haybaler.workers import map_bounded
+from haybaler_s3.records import Record, encoded, parts
+from haybaler_s3.requests import Requests, code_of, computed
+
+logger = logging.getLogger(__name__)
+
+# Parts of one entry that are uploaded, and held in memory, at the same time.
+PARTS = 3
+# How long the abortion of an upload may take while the caller is being cancelled, in seconds.
+ABORT_SECONDS = 10.0
+
+
+class Writing:
+    """
+    How entries are written.
+
+    :param requests: Where requests go.
+    """
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self._settings = requests.settings
+
+    def put(self, key: str, content: Content) -> Steps[None]:
+        """
+        Store an object.
+
+        :param key: Its key.
+        :param content: Its content.
+        :returns: Steps without a result.
+        :raises EntryTooLargeError: If it is larger than the store accepts.
+        """
+        self._check(len(content))
+        record = yield from computed(len(content), Record.of, content)
+        self._check(record.size)
+        if record.size <= self._settings.multipart_bytes:
+            data = yield from computed(len(content), encoded, content)
+            yield from self._requests.send("put_object", Key=key, Body=data, **record.parameters)
+        else:
+            yield from self._upload(key, record, parts(content, self._settings.part_bytes))
+
+    def _check(self, size: int) -> None:
+        if size > self._settings.max_bytes:
+            raise EntryTooLargeError(f"The entry has {size} bytes or more; the store takes {self._settings.max_bytes}.")
+
+    def _upload(self, key: str, record: Record, remaining: Iterator[bytes]) -> Steps[None]:
+        upload = {"Key": key, "UploadId": (yield from await_effect(self._begun(key, record)))}
+        try:
+            done: list[dict[str, Any]] = []
+            while group := (yield from in_worker(list, islice(remaining, PARTS))):
+                numbered = list(enumerate(group, start=len(done) + 1))
+                done += yield from await_effect(self._sent(upload, numbered))
+            yield from self._requests.send("complete_multipart_upload", MultipartUpload={"Parts": done}, **upload)
+        except BaseException:
+            yield from await_effect(self._aborted(upload))
+            raise
+
+    def _begun(self, key: str, record: Record) -> Effect[str]:
+        """Begin an upload. An asynchronous caller that is cancelled meanwhile leaves none behind."""
+        effect = self._requests.once("create_multipart_upload", Key=key, **record.parameters)
+
+        async def run_async() -> str:
+            request = asyncio.ensure_future(effect.run_async())
+            try:
+                answer = await asyncio.shield(request)
+            except asyncio.CancelledError:
+                with anyio.move_on_after(ABORT_SECONDS, shield=True), suppress(Exception):
+                    upload = {"Key": key, "UploadId": (await request)["UploadId"]}
+                    await self._aborted(upload).run_async()
+                raise
+            return str(answer["UploadId"])
+
+        return Effect(lambda: str(effect.run()["UploadId"]), run_async)
+
+    def _sent(self, upload: dict[str, str], numbered: Sequence[tuple[int, bytes]]) -> Effect[list[dict[str, Any]]]:
+        def part(number: int, data: bytes) -> Effect[Any]:
+            return self._requests.once("upload_part", PartNumber=number, Body=data, **upload)
+
+        def run() -> list[dict[str, Any]]:
+            return [_receipt(number, part(number, data).run()) for number, data in numbered]
+
+        async def run_async() -> list[dict[str, Any]]:
+            answers = await map_bounded(lambda item: part(*item).run_async(), numbered, limit=PARTS)
+            return [_receipt(number, answer) for (number, _), answer in zip(numbered, answers, strict=True)]
+
+        return Effect(run, run_async)
+
+    def _aborted(self, upload: dict[str, str]) -> Effect[None]:
+        effect = self._requests.once("abort_multipart_upload", **upload)
+
+        def run() -> None:
+            with _quiet():
+                effect.run()
+
+        async def run_async() -> None:
+            with _quiet(), anyio.move_on_after(ABORT_SECONDS, shield=True):
+                await effect.run_async()
+
+        return Effect(run, run_async)
+
+
+def _receipt(number: int, answer: dict[str, Any]) -> dict[str, Any]:
+    return {"PartNumber": number, "ETag": answer["ETag"]}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    # Whatever made the upload fail is what the caller is told; the parts that stay are for a lifecycle rule.
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        if not (isinstance(error, ClientError) and code_of(error) == "NoSuchUpload"):
+            logger.warning(
+                "An upload could not be aborted; its parts stay in the bucket.", extra={"error": type(error).__name__}
+            )

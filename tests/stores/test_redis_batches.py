@@ -1,0 +1,155 @@
+"""Batches: few round trips, bounded ones, the cheapest command there is, and an outcome for each entry."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.services.redis_servers import REDIS, VALKEY, RedisServer, redis_server
+
+from haybaler.errors import EntryTooLargeError, StoreError, StoreFullError
+from haybaler.stores.protocol import StoreEntry
+from haybaler_redis import RedisToolResultStore
+from haybaler_redis.commands import BULK_KEYS, FLUSH_BYTES, FLUSH_COMMANDS, split_flushes
+
+_MB = 1024 * 1024
+
+
+def _entries(count: int, size: int) -> list[StoreEntry]:
+    return [StoreEntry(f"key-{number}", f"{number:010d}" * (size // 10)) for number in range(count)]
+
+
+def _calls(server: RedisServer) -> dict[str, int]:
+    stats: dict[str, Any] = server.client.info("commandstats")
+    return {name.removeprefix("cmdstat_"): figures["calls"] for name, figures in stats.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ttl", "command", "round_trips"),
+    [(VALKEY, 60, "msetex", 2), (VALKEY, None, "mset", 2), (REDIS, None, "mset", 2), (REDIS, 60, "set", 1_001)],
+)
+def test_row_3b_a_batch_uses_the_cheapest_command_that_the_server_knows(
+    request: pytest.FixtureRequest, prefix: str, kind: str, ttl: int | None, command: str, round_trips: int
+) -> None:
+    server: RedisServer = request.getfixturevalue("valkey" if kind == VALKEY else "redis6")
+    server.client.config_resetstat()
+    store = RedisToolResultStore(server.url, prefix=prefix, ttl=ttl)
+
+    async def write_twice() -> list[str | StoreError]:
+        await store.write_async(key="another", content="x")
+        return await store.write_many_async(_entries(1_000, 1_000))
+
+    assert asyncio.run(write_twice()) == [store.reference(f"key-{number}") for number in range(1_000)]
+    calls = _calls(server)
+    assert calls[command] == round_trips
+    assert calls.get("command|info", calls.get("command")) == 1
+    assert {server.client.ttl(f"{prefix}:key-{number}") > 0 for number in range(1_000)} == {ttl is not None}
+
+
+def test_rows_2_and_33_a_round_trip_is_bounded_in_bytes_and_in_commands() -> None:
+    sizes = [3 * _MB, _MB, 1, 9 * _MB, 1, *[1] * 300, 2 * _MB, 2 * _MB, 1]
+    parts = list(split_flushes(sizes, most=FLUSH_COMMANDS))
+    assert [size for part in parts for size in sizes[part]] == sizes
+    for part in parts:
+        assert 0 < len(sizes[part]) <= FLUSH_COMMANDS <= BULK_KEYS
+        assert sum(sizes[part]) <= FLUSH_BYTES or len(sizes[part]) == 1
+    assert list(split_flushes([], most=FLUSH_COMMANDS)) == []
+
+
+@pytest.mark.parametrize("ttl", [60, None])
+def test_a_thousand_entries_of_100_kb_are_written_and_read(valkey: RedisServer, prefix: str, ttl: int | None) -> None:
+    entries = _entries(1_000, 100_000)
+    with RedisToolResultStore(valkey.url, prefix=prefix, ttl=ttl) as store:
+        references = asyncio.run(store.write_many_async(entries))
+        for number in (0, 1, 499, 500, 999):
+            assert asyncio.run(store.read_async(str(references[number]))) == entries[number].content
+        assert (asyncio.run(store.delete_scope_async())).bytes == 1_000 * 100_000
+
+
+@pytest.mark.parametrize("size", [5 * _MB, 100 * _MB])
+@pytest.mark.parametrize("content", ["0123456789abcdef", b"\x00\xff\x80\r\n012345678", "é中😀x\ud800"])
+def test_an_entry_of_100_mb_is_written_in_pieces_and_stands_whole(
+    valkey: RedisServer, prefix: str, content: str | bytes, size: int
+) -> None:
+    large = content * (size // len(content) // (1 if len(content) == 16 else 3))
+    with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60) as store:
+        reference = store.write(key="large", content=large)
+        assert store.read(reference) == large
+        assert valkey.client.keys(f"*{prefix}*") == [f"{prefix}:large".encode()]
+        assert valkey.client.ttl(f"{prefix}:large") > 0
+        store.delete([reference])
+
+
+@pytest.mark.parametrize("kind", [VALKEY, REDIS])
+@pytest.mark.parametrize("large", ["x" * 2_001, "é" * 1_001, b"x" * 2_001, "x" * 9 * _MB, "é" * 5 * _MB])
+def test_an_entry_that_is_too_large_fails_alone(
+    request: pytest.FixtureRequest, prefix: str, kind: str, large: str | bytes
+) -> None:
+    server: RedisServer = request.getfixturevalue("valkey" if kind == VALKEY else "redis6")
+    with RedisToolResultStore(server.url, prefix=prefix, max_bytes=2_000, ttl=60) as store:
+        first, refused, last = asyncio.run(
+            store.write_many_async(
+                [StoreEntry("a", "x" * 2_000), StoreEntry("b", large), StoreEntry("c", b"\xff" * 2_000)]
+            )
+        )
+        assert isinstance(refused, EntryTooLargeError)
+        assert isinstance(refused, ValueError)
+        assert "2000" in str(refused)
+        assert asyncio.run(store.read_async(str(first))) == "x" * 2_000
+        assert asyncio.run(store.read_async(str(last))) == b"\xff" * 2_000
+        assert server.client.exists(f"{prefix}:b") == 0
+
+
+@pytest.mark.parametrize("kind", [VALKEY, REDIS])
+@pytest.mark.parametrize("ttl", [60, None])
+def test_row_17_a_full_server_refuses_what_has_no_room_and_still_reads(
+    prefix: str, kind: str, ttl: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis_server(kind, "--maxmemory", "8mb", "--maxmemory-policy", "noeviction") as server:
+        store = RedisToolResultStore(server.url, prefix=prefix, ttl=ttl)
+        outcomes = asyncio.run(store.write_many_async(_entries(200, 100_000)))
+        written = [outcome for outcome in outcomes if isinstance(outcome, str)]
+        refused = [outcome for outcome in outcomes if isinstance(outcome, StoreError)]
+        assert written
+        assert {type(outcome) for outcome in refused} == {StoreFullError}
+        assert "memory limit" in str(refused[0])
+        for outcome in outcomes:
+            if isinstance(outcome, str):
+                assert len(asyncio.run(store.read_async(outcome))) == 100_000
+        with pytest.raises(StoreFullError):
+            asyncio.run(store.write_async(key="large", content="x" * 9 * _MB))
+        assert server.client.keys(f"{{{prefix}*") == []  # nothing of it is left
+        asyncio.run(store.delete_async([str(reference) for reference in written]))
+        assert isinstance(asyncio.run(store.write_async(key="again", content="x")), str)
+    assert "keys when its memory is full" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("policy", "ttl", "warns"),
+    [("allkeys-lru", None, True), ("volatile-lru", 60, True), ("volatile-lru", None, False), ("noeviction", 60, False)],
+)
+def test_row_17_a_server_that_evicts_entries_is_announced_once(
+    prefix: str, policy: str, ttl: int | None, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis_server(VALKEY, "--maxmemory", "100mb", "--maxmemory-policy", policy) as server:
+        store = RedisToolResultStore(server.url, prefix=prefix, ttl=ttl)
+        for number in range(3):
+            asyncio.run(store.scoped(str(number)).write_async(key="a", content="b"))
+    records = [record for record in caplog.records if "memory is full" in record.getMessage()]
+    assert len(records) == warns
+    assert all(vars(record)["maxmemory_policy"] == policy for record in records)
+
+
+def test_a_command_that_the_user_may_not_use_is_replaced_by_single_ones(valkey: RedisServer, prefix: str) -> None:
+    valkey.client.execute_command("ACL SETUSER", prefix, "on", ">secret", "~*", "+@all", "-msetex")
+    url = valkey.url.replace("redis://", f"redis://{prefix}:secret@")
+    with RedisToolResultStore(url, prefix=prefix, ttl=60) as store:
+        assert all(isinstance(outcome, str) for outcome in asyncio.run(store.write_many_async(_entries(700, 10))))
+    valkey.client.execute_command("ACL DELUSER", prefix)
+
+
+def test_row_32_an_empty_batch_sends_nothing(valkey: RedisServer, prefix: str) -> None:
+    with RedisToolResultStore(valkey.url, prefix=prefix) as store:
+        before = valkey.connections()
+        assert asyncio.run(store.write_many_async([])) == []
+        asyncio.run(store.delete_async([]))
+        assert valkey.connections() == before

@@ -1,0 +1,228 @@
+"""One client for each event loop and one for all threads: opened on first use, gone with the loop, never leaked."""
+
+import asyncio
+import gc
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio as aioredis
+from tests.services.redis_servers import RedisServer, until
+
+from haybaler.errors import (
+    AsyncOnlyStoreError,
+    ConfigurationError,
+    NotSerializableError,
+    StoreConfigurationError,
+    StoreTimeoutError,
+)
+from haybaler.stores.protocol import StoreEntry
+from haybaler.workers import run_in_worker
+from haybaler_redis import RedisToolResultStore
+
+
+async def _write_and_read(store: RedisToolResultStore, *keys: str) -> None:
+    references = await asyncio.gather(*(store.write_async(key=key, content=key) for key in keys))
+    assert await asyncio.gather(*(store.read_async(reference) for reference in references)) == list(keys)
+
+
+def _run_with_care(loop: asyncio.AbstractEventLoop, store: RedisToolResultStore) -> None:
+    loop.run_until_complete(_write_and_read(store, "a", "b"))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+def _run_carelessly(loop: asyncio.AbstractEventLoop, store: RedisToolResultStore) -> None:
+    loop.run_until_complete(_write_and_read(store, "a", "b"))
+
+
+@pytest.mark.parametrize("run", [_run_with_care, _run_carelessly])
+def test_rows_1_and_7_a_loop_that_was_closed_without_the_store_leaves_nothing(
+    valkey: RedisServer, prefix: str, run: Callable[[asyncio.AbstractEventLoop, RedisToolResultStore], None]
+) -> None:
+    until(lambda: valkey.connections() == 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60)
+        for _ in range(3):
+            loop = asyncio.new_event_loop()
+            run(loop, store)
+            loop.close()
+            del loop
+        assert asyncio.run(store.read_async(store.reference("a"))) == "a"
+        del store
+        gc.collect()
+    until(lambda: valkey.connections() == 0)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_row_1_each_asyncio_run_has_a_client_of_its_own(valkey: RedisServer, prefix: str, closes: bool) -> None:
+    store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60)
+
+    async def use() -> None:
+        await _write_and_read(store, *map(str, range(50)))
+        if closes:
+            await store.close_async()
+
+    until(lambda: valkey.connections() == 0)
+    for _ in range(3):
+        asyncio.run(use())
+        until(lambda: valkey.connections() == 0)
+
+
+def test_rows_1_and_30_two_loops_in_two_threads_never_wait_for_each_other(valkey: RedisServer, prefix: str) -> None:
+    store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60)
+    other_is_done = threading.Event()
+
+    async def idle_until_the_other_is_done() -> None:
+        await _write_and_read(store, "idle")
+        await run_in_worker(other_is_done.wait)
+        await _write_and_read(store, "idle again")
+
+    def work() -> None:
+        try:
+            asyncio.run(_write_and_read(store, *map(str, range(200))))
+        finally:
+            other_is_done.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        idle = pool.submit(asyncio.run, idle_until_the_other_is_done())
+        pool.submit(work).result()
+        idle.result()
+
+
+def test_row_5_a_thousand_reads_at_once_wait_for_sixteen_connections(valkey: RedisServer, prefix: str) -> None:
+    store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60, max_connections=16)
+    peak = 0
+
+    async def read_all() -> None:
+        nonlocal peak
+        keys = [str(number) for number in range(1_000)]
+        await _write_and_read(store, *keys)
+        peak = await run_in_worker(valkey.connections)
+        await store.close_async()
+
+    until(lambda: valkey.connections() == 0)
+    asyncio.run(read_all())
+    assert 1 <= peak <= 16
+
+
+def test_row_5_a_thousand_reads_in_threads_wait_for_four_connections(valkey: RedisServer, prefix: str) -> None:
+    until(lambda: valkey.connections() == 0)
+    with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60, max_connections=4) as store:
+        reference = store.write(key="a", content="b")
+        with ThreadPoolExecutor(32) as pool:
+            assert set(pool.map(store.read, [reference] * 1_000)) == {"b"}
+        assert valkey.connections() <= 4
+    until(lambda: valkey.connections() == 0)
+
+
+def test_row_6_who_waits_too_long_for_a_connection_is_told_so(valkey: RedisServer, prefix: str) -> None:
+    store = RedisToolResultStore(valkey.url, prefix=prefix, max_connections=1, pool_timeout=0.05, timeout=5)
+    asyncio.run(store.write_async(key="a", content="b"))
+
+    async def read_while_the_server_pauses() -> list[object]:
+        await store.warm_up_async()
+        await run_in_worker(valkey.client.client_pause, 400)
+        reads = (store.read_async(store.reference("a")) for _ in range(5))
+        return list(await asyncio.gather(*reads, return_exceptions=True))
+
+    results = asyncio.run(read_while_the_server_pauses())
+    assert results.count("b") == 1
+    late = [result for result in results if result != "b"]
+    assert {type(error) for error in late} == {StoreTimeoutError}
+    assert "connections" in str(late[0])
+
+
+def test_row_7_closing_waits_for_what_is_in_flight_and_the_next_use_reopens(valkey: RedisServer, prefix: str) -> None:
+    store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60)
+
+    async def close_while_writing() -> None:
+        writes = asyncio.gather(*(store.write_async(key=str(number), content="x" * 100_000) for number in range(100)))
+        await asyncio.sleep(0)
+        await store.close_async()
+        assert all(isinstance(reference, str) for reference in await writes)
+        assert await store.read_async(store.reference("1")) == "x" * 100_000
+        await store.close_async()
+        await store.close_async()
+
+    until(lambda: valkey.connections() == 0)
+    asyncio.run(close_while_writing())
+    until(lambda: valkey.connections() == 0)
+
+
+def test_row_29_a_ready_asynchronous_client_serves_its_loop_and_is_never_closed(
+    valkey: RedisServer, prefix: str
+) -> None:
+    client = aioredis.Redis(port=valkey.port, decode_responses=True)
+    store = RedisToolResultStore(client=client, prefix=prefix, ttl=60)
+
+    async def use() -> None:
+        async with client:
+            await _write_and_read(store, "text \ud800 é", *map(str, range(50)))
+            (outcome,) = await store.write_many_async([StoreEntry("bytes", b"\xff\x00")])
+            await store.close_async()
+            assert await store.read_async(str(outcome)) == b"\xff\x00"
+            async with store:
+                pass
+            assert await client.ping()
+            with pytest.raises(AsyncOnlyStoreError):
+                store.read(str(outcome))
+            (refused,) = store.write_many([StoreEntry("a", "b")])
+            assert isinstance(refused, AsyncOnlyStoreError)
+            with pytest.raises(NotSerializableError):
+                store.to_dict()
+
+    asyncio.run(use())
+
+
+def test_row_29_a_ready_synchronous_client_serves_both_colours_and_is_never_closed(
+    valkey: RedisServer, prefix: str
+) -> None:
+    with redis.Redis(port=valkey.port, decode_responses=True) as client:
+        store = RedisToolResultStore(client=client, prefix=prefix, ttl=60)
+        with store:
+            reference = store.write(key="bytes", content=b"\xff\x00")
+        assert store.read(reference) == b"\xff\x00"
+        asyncio.run(_write_and_read(store, *map(str, range(100))))
+        asyncio.run(store.close_async())
+        assert client.ping()
+        with pytest.raises(NotSerializableError):
+            store.to_dict()
+
+
+def test_row_1_a_ready_client_of_another_loop_is_a_mistake_that_is_named(valkey: RedisServer, prefix: str) -> None:
+    client = aioredis.Redis(port=valkey.port)
+    store = RedisToolResultStore(client=client, prefix=prefix, retries=0)
+    first = asyncio.new_event_loop()
+    reference = first.run_until_complete(store.write_async(key="a", content="b"))
+
+    async def use_elsewhere() -> None:
+        with pytest.raises(StoreConfigurationError, match="another event loop"):
+            await store.read_async(reference)
+
+    second = asyncio.new_event_loop()
+    second.run_until_complete(use_elsewhere())
+    first.run_until_complete(client.aclose())
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "client", [object(), "redis://localhost", redis.Redis().pipeline(), aioredis.Redis().pipeline()]
+)
+def test_row_29_what_is_no_client_is_refused(client: Any) -> None:
+    with pytest.raises(ConfigurationError, match="client of redis-py"):
+        RedisToolResultStore(client=client)
+
+
+def test_row_29_a_client_brings_its_own_connection_settings() -> None:
+    with pytest.raises(ConfigurationError, match="`db`"):
+        RedisToolResultStore(client=redis.Redis(), db=1)
+    with pytest.raises(ConfigurationError, match="`url`"):
+        RedisToolResultStore("redis://localhost", client=redis.Redis())
+    with pytest.raises(ConfigurationError, match="either"):
+        RedisToolResultStore()

@@ -1,0 +1,98 @@
+"""The whole conformance kit on real servers, each behind a proxy that can be taken away."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+from tests.services.proxy import Proxy, proxy_to
+from tests.services.s3_servers import BUCKET, S3Server
+from tests.stores.conftest import EXTERNAL_S3
+
+from haybaler.stores.protocol import ToolResultStore
+from haybaler.testing import MakeStore, StoreConformance
+from haybaler_s3 import S3ToolResultStore
+
+
+class S3Conformance(StoreConformance):
+    """What the suites share; `s3_proxy` and `s3_server` come from them."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, s3_proxy: Proxy, s3_raw: S3Server, prefix: str, s3_environment: None) -> None:
+        self._proxy, self._raw, self._prefix = s3_proxy, s3_raw, prefix
+
+    @pytest.fixture
+    def make_store(self, place: None) -> MakeStore:
+        return self._store
+
+    def _store(self) -> S3ToolResultStore:
+        return S3ToolResultStore(
+            BUCKET,
+            prefix=self._prefix,
+            endpoint_url=f"http://127.0.0.1:{self._proxy.port}",
+            connect_timeout=2,
+            read_timeout=10,
+            attempts=2,
+        )
+
+    def damage(self, store: ToolResultStore, reference: str) -> bool:
+        self._raw.damage(reference.removeprefix(f"s3://{BUCKET}/"))
+        return True
+
+    @contextmanager
+    def _outage(self) -> Iterator[None]:
+        self._proxy.cut()
+        yield
+        self._proxy.restore()
+
+    def unavailable(self, store: ToolResultStore) -> AbstractContextManager[None]:
+        return self._outage()
+
+
+@pytest.fixture(scope="module")
+def rclone_proxy(rclone: S3Server) -> Iterator[Proxy]:
+    with proxy_to(rclone.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def seaweedfs_proxy(seaweedfs: S3Server) -> Iterator[Proxy]:
+    with proxy_to(seaweedfs.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def external_proxy(external_s3: S3Server) -> Iterator[Proxy]:
+    with proxy_to(external_s3.port) as proxy:
+        yield proxy
+
+
+if EXTERNAL_S3 is None:
+
+    class TestRclone(S3Conformance):
+        @pytest.fixture
+        def s3_proxy(self, rclone_proxy: Proxy) -> Proxy:
+            return rclone_proxy
+
+        @pytest.fixture
+        def s3_raw(self, rclone: S3Server) -> S3Server:
+            return rclone
+
+    class TestSeaweedFS(S3Conformance):
+        @pytest.fixture
+        def s3_proxy(self, seaweedfs_proxy: Proxy) -> Proxy:
+            return seaweedfs_proxy
+
+        @pytest.fixture
+        def s3_raw(self, seaweedfs: S3Server) -> S3Server:
+            return seaweedfs
+
+else:
+
+    class TestExternal(S3Conformance):
+        @pytest.fixture
+        def s3_proxy(self, external_proxy: Proxy) -> Proxy:
+            return external_proxy
+
+        @pytest.fixture
+        def s3_raw(self, external_s3: S3Server) -> S3Server:
+            return external_s3
