@@ -7,6 +7,7 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import ToolsType
 
 from haybaler.counters.image_rules import ImageCost, deserialize_rule
+from haybaler.counters.likely import likely_tokens
 from haybaler.counters.media import media_tokens, serialize_fees
 from haybaler.counters.rendering import rendered
 from haybaler.errors import ConfigurationError
@@ -59,6 +60,19 @@ class ApproximateTokenCounter:
         characters = sum(map(len, rendered(messages, tools)))
         media = media_tokens(messages, self, bytes_per_token=self.chars_per_token)
         return int(characters / self.chars_per_token) + media
+
+    def likely(self, message: ChatMessage) -> float:
+        """
+        Judge how many tokens a message probably has, by what its text looks like.
+
+        The hook uses this to divide what the provider reported for several messages among them.
+
+        :param message: The message.
+        :returns: Tokens.
+        """
+        return sum(map(likely_tokens, rendered([message]))) + media_tokens(
+            [message], self, bytes_per_token=self.chars_per_token
+        )
 
     async def count_async(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
         """

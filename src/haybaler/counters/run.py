@@ -9,8 +9,9 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import ToolsType
 
 from haybaler.counters.approximate import ApproximateTokenCounter
+from haybaler.counters.learned import LearnedSizes
 from haybaler.counters.rendering import is_short, words_in
-from haybaler.effects import Effect, Steps, await_effect, perform, perform_async
+from haybaler.effects import Effect, Steps, await_effect, in_worker, perform, perform_async
 from haybaler.interop import method
 from haybaler.workers import run_in_worker
 
@@ -34,7 +35,11 @@ class RunTokenCounter:
     object is asked for; Haystack replaces messages and does not change them. A counter that raises is not asked again
     in this run: from then on sizes are estimated from the length of the text, with one warning.
 
-    :param counter: The user's counter; only `count` is needed, `count_async` is used where it exists.
+    Sizes are in the counter's own tokens until the provider's first figure is learned, and in the provider's from then
+    on.
+
+    :param counter: The user's counter; only `count` is needed, `count_async` is used where it exists. A method
+        `likely(message)`, where it has one, judges how a known total is divided among messages; otherwise `count` does.
     """
 
     def __init__(self, counter: Any) -> None:
@@ -43,6 +48,8 @@ class RunTokenCounter:
         self._sizes: dict[int, _Sized] = {}
         self._tools: tuple[list[Any], int] = ([], 0)
         self._estimate: ApproximateTokenCounter | None = None
+        self._likely: dict[int, float] = {}
+        self._learned = LearnedSizes()
 
     @classmethod
     def of(cls, counter: Any) -> "RunTokenCounter":
@@ -64,7 +71,50 @@ class RunTokenCounter:
         fresh = [message for message in messages if id(message) not in self._sizes]
         if fresh:
             yield from await_effect(Effect(lambda: self._count_each(fresh), lambda: self._count_each_async(fresh)))
-        return [self._sizes[id(message)].tokens for message in messages]
+        if self._learned.factor is not None:
+            yield from self._judge(messages)
+        return self._known_sizes(messages)
+
+    def _known_sizes(self, messages: Sequence[ChatMessage]) -> list[int]:
+        if self._learned.factor is None:
+            return [self._sizes[id(message)].tokens for message in messages]
+        return [round(self._learned.size(id(message), self._likely[id(message)])) for message in messages]
+
+    def learn(self, messages: Sequence[ChatMessage], tokens: int) -> Steps[None]:
+        """
+        Take a figure of the provider's.
+
+        :param messages: The messages that it covers.
+        :param tokens: The figure, without what is not messages.
+        :returns: Steps without a result.
+        """
+        yield from self._judge(messages)
+        self._learned.learn({id(message): self._likely[id(message)] for message in messages}, tokens)
+
+    def judged(self, messages: Sequence[ChatMessage]) -> Steps[float]:
+        """
+        Judge how many tokens messages probably have, figures of the provider's left aside.
+
+        :param messages: The messages.
+        :returns: Steps that end in tokens.
+        """
+        yield from self._judge(messages)
+        return sum(self._likely[id(message)] for message in messages)
+
+    def _judge(self, messages: Sequence[ChatMessage]) -> Steps[None]:
+        fresh = [message for message in messages if id(message) not in self._likely]
+        if fresh and is_short(fresh, INLINE_CHARS):
+            self._judge_each(fresh)
+        elif fresh:
+            yield from in_worker(self._judge_each, fresh)
+
+    def _judge_each(self, messages: Sequence[ChatMessage]) -> None:
+        likely = getattr(self._counter, "likely", None)
+        for message in messages:
+            if id(message) not in self._sizes:
+                self._count_each([message])
+            counted = self._sizes[id(message)].tokens
+            self._likely[id(message)] = float(counted) if likely is None else likely(message)
 
     def size(self, message: ChatMessage) -> int:
         """
@@ -75,7 +125,9 @@ class RunTokenCounter:
         """
         if id(message) not in self._sizes:
             self._count_each([message])
-        return self._sizes[id(message)].tokens
+        if self._learned.factor is not None and id(message) not in self._likely:
+            self._judge_each([message])
+        return self._known_sizes([message])[0]
 
     def least(self, messages: Sequence[ChatMessage]) -> int:
         """
@@ -106,7 +158,10 @@ class RunTokenCounter:
 
         :param messages: The conversation as it is now.
         """
-        self._sizes = {id(m): self._sizes[id(m)] for m in messages if id(m) in self._sizes}
+        kept = {id(message) for message in messages}
+        self._sizes = {key: sized for key, sized in self._sizes.items() if key in kept}
+        self._likely = {key: size for key, size in self._likely.items() if key in kept}
+        self._learned.keep_only(kept)
 
     def count(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
         """

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from operator import is_
 from typing import Any, ClassVar, Self
 
 from haystack.components.agents.state.state import State
@@ -11,7 +10,7 @@ from haystack.core.serialization import default_from_dict, default_to_dict, gene
 from haystack.dataclasses import ChatMessage
 from haystack.tracing.tracer import tracer
 
-from haybaler.calibration import Anchor, Calibration, anchor_at
+from haybaler.calibration import Anchor, Fill
 from haybaler.compactors.protocol import Compactor, SteppedCompactor
 from haybaler.conversation import last_assistant_index, repaired
 from haybaler.counters.approximate import ApproximateTokenCounter
@@ -20,6 +19,7 @@ from haybaler.effects import Steps, await_effect, in_worker, perform, perform_as
 from haybaler.errors import ConfigurationError, HaybalerError
 from haybaler.hooks.context import RUN_TASK_CONTEXT_KEY, hook_context
 from haybaler.hooks.lifecycle import run_lifecycle
+from haybaler.hooks.measuring import measure
 from haybaler.hooks.record import Pause, RunRecord
 from haybaler.interop import describe, method
 from haybaler.serialization import deserialize_parts, serialized
@@ -92,56 +92,31 @@ class CompactionHook:
         bind_tools(state)
         record = RunRecord.of(state)
         counter = record.counter(self.token_counter)
-        messages: list[ChatMessage] = state.data.get("messages") or []
-        sizes = yield from counter.sizes(messages)
-        tools = yield from counter.tools_size(state.data.get("tools"))
-        anchor = self._anchor(state, record, sizes, tools)
-        fill = anchor.tokens + round(anchor.calibration.scale * sum(sizes[len(anchor.messages) :]))
-        record.set_left(self.token_counter, messages, sum(sizes) + tools)
-        if not self._is_due(fill, record.pause(self)):
+        fill = yield from measure(state, record, self.token_counter, context_window=self.context_window)
+        if not self._is_due(fill.tokens, record.pause(self)):
             return
-        target = anchor.calibration.counter_tokens(self.compact_to * self.context_window, tools)
+        target = fill.target(self.compact_to * self.context_window)
         compacted = yield from self._compacted(state, record, target)
+        tokens = fill.tokens
         if compacted is not None:
             kept = yield from counter.sizes(compacted)
             counter.keep_only(compacted)
-            before, fill = fill, self._apply(state, record, compacted, kept, tools)
+            tokens = self._apply(state, record, compacted, kept, fill)
             logger.debug(
                 "Compacted the conversation of an Agent.",
-                extra={"tokens_before": before, "tokens_after": fill, "messages": len(compacted), "target": target},
+                extra={
+                    "tokens_before": fill.tokens,
+                    "tokens_after": tokens,
+                    "messages": len(compacted),
+                    "target": target,
+                },
             )
         _tag(target_tokens=target, compacted=compacted is not None)
-        record.pause(self).after(fill, trigger=self._trigger, context_window=self.context_window)
+        record.pause(self).after(tokens, trigger=self._trigger, context_window=self.context_window)
 
     @property
     def _trigger(self) -> float:
         return self.compact_at * self.context_window
-
-    def _anchor(self, state: State, record: RunRecord, sizes: Sequence[int], tools: int) -> Anchor:
-        messages = state.data.get("messages") or []
-        # Without any reply the provider's figure, where there is one, stands for the whole conversation.
-        accounted = last_assistant_index(messages) + 1 or len(messages)
-        reported = state.data.get("context_tokens") or 0
-        anchor = anchor_at(
-            reported,
-            messages[:accounted],
-            sum(sizes[:accounted]) + tools,
-            last=record.anchor(self.token_counter),
-            context_window=self.context_window,
-            least=record.counter(self.token_counter).least(messages[:accounted]) if reported else 0,
-            sent=self._sent(record, messages, accounted, sizes),
-        )
-        record.set_anchor(self.token_counter, anchor)
-        return anchor
-
-    def _sent(
-        self, record: RunRecord, messages: Sequence[ChatMessage], accounted: int, sizes: Sequence[int]
-    ) -> int | None:
-        """Return the counted size of what the model was sent and replied, if that is no longer all there."""
-        left, counted = record.left(self.token_counter)
-        if len(left) < accounted and all(map(is_, left, messages)):
-            return None
-        return counted + sizes[accounted - 1] if accounted else counted
 
     def _is_due(self, fill: int, pause: Pause) -> bool:
         triggered = fill >= self._trigger
@@ -183,21 +158,22 @@ class CompactionHook:
         return compacted if isinstance(compactor, SteppedCompactor) else (yield from in_worker(repaired, compacted))
 
     def _apply(
-        self, state: State, record: RunRecord, compacted: list[ChatMessage], sizes: Sequence[int], tools: int
+        self, state: State, record: RunRecord, compacted: list[ChatMessage], sizes: Sequence[int], fill: Fill
     ) -> int:
-        """Put a compacted conversation into the `State` and return the new fill, in provider's tokens."""
+        """Put a compacted conversation into the `State` and return how full the window is now, in tokens."""
         last = record.anchor(self.token_counter)
-        calibration = last.calibration if last else Calibration()
-        accounted = last_assistant_index(compacted) + 1 or len(compacted)
-        tokens = calibration.provider_tokens(sum(sizes[:accounted]) + tools)
+        covered = compacted[: last_assistant_index(compacted) + 1] or compacted
+        tokens = sum(sizes[: len(covered)]) + fill.fixed
         state.set("messages", compacted, handler_override=replace_values)
-        record.set_left(self.token_counter, compacted, sum(sizes) + tools)
-        if last and last.reported:
+        record.set_left(self.token_counter, compacted)
+        if state.data.get("context_tokens"):
             # As Haystack's own hook does: the figure stands for the messages up to the last reply. Without one from the
             # provider it stays 0, and everything is counted.
             state.set("context_tokens", tokens, handler_override=replace_values)
-            record.set_anchor(self.token_counter, Anchor(tokens, compacted[:accounted], tokens, calibration))
-        return tokens + round(calibration.scale * sum(sizes[accounted:]))
+        if last and last.reported:
+            reported = state.data.get("context_tokens") or last.reported
+            record.set_anchor(self.token_counter, Anchor(reported, covered, tokens, last.overhead))
+        return tokens + sum(sizes[len(covered) :])
 
     def warm_up(self) -> None:
         """Warm up the counter and the compactor."""

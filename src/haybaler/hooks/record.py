@@ -61,7 +61,7 @@ class RunRecord:
     def __init__(self, task: tuple[ChatMessage, ...] = ()) -> None:
         self.task = task
         self._anchors: dict[int, Anchor] = {}
-        self._left: dict[int, tuple[list[ChatMessage], int]] = {}
+        self._left: dict[int, list[ChatMessage]] = {}
         self._counters: dict[int, tuple[Any, RunTokenCounter]] = {}
         self._pauses: dict[int, tuple[object, Pause]] = {}
 
@@ -108,24 +108,23 @@ class RunRecord:
         """
         self._anchors[id(counter)] = anchor
 
-    def left(self, counter: Any) -> tuple[list[ChatMessage], int]:
+    def left(self, counter: Any) -> list[ChatMessage]:
         """
         Return what the last hook with a counter left for the model.
 
         :param counter: A hook's counter.
-        :returns: The conversation and its counted size, tools included; empty at the beginning of the run.
+        :returns: The conversation; empty at the beginning of the run.
         """
-        return self._left.get(id(counter), ([], 0))
+        return self._left.get(id(counter), [])
 
-    def set_left(self, counter: Any, messages: list[ChatMessage], counted: int) -> None:
+    def set_left(self, counter: Any, messages: list[ChatMessage]) -> None:
         """
         Remember what a hook left for the model.
 
         :param counter: The hook's counter.
         :param messages: The conversation.
-        :param counted: Its counted size, tools included.
         """
-        self._left[id(counter)] = (list(messages), counted)
+        self._left[id(counter)] = list(messages)
 
     def pause(self, hook: object) -> Pause:
         """

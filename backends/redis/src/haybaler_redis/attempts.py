@@ -15,6 +15,7 @@ from haybaler_redis.clients import Clients
 from haybaler_redis.commands import Command
 from haybaler_redis.exchange import Reply, exchange
 from haybaler_redis.failures import is_passing, is_timeout
+from haybaler_redis.unbroken import unbroken
 
 R = TypeVar("R")
 
@@ -23,7 +24,9 @@ FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
 
-def carried_out(clients: Clients, commands: Sequence[Command], *, retries: int) -> Steps[list[Reply]]:
+def carried_out(
+    clients: Clients, commands: Sequence[Command], *, retries: int, writes: bool = False
+) -> Steps[list[Reply]]:
     """
     Carry out commands that may be repeated without harm.
 
@@ -33,9 +36,10 @@ def carried_out(clients: Clients, commands: Sequence[Command], *, retries: int) 
     :param clients: The clients.
     :param commands: The commands.
     :param retries: The most further attempts.
+    :param writes: Whether a round trip is finished in spite of a cancellation.
     :returns: Reply i belongs to command i; where all attempts failed, the last exception.
     """
-    replies = yield from _attempt(clients, commands)
+    replies = yield from _attempt(clients, commands, writes=writes)
     for attempt in range(retries):
         failed = [index for index, reply in enumerate(replies) if _again(reply, attempt)]
         if not failed:
@@ -43,7 +47,7 @@ def carried_out(clients: Clients, commands: Sequence[Command], *, retries: int) 
         if any(isinstance(replies[index], ReadOnlyError) for index in failed):
             yield from await_effect(clients.drop_idle())
         yield from await_effect(_pause(attempt))
-        results = yield from _attempt(clients, [commands[index] for index in failed])
+        results = yield from _attempt(clients, [commands[index] for index in failed], writes=writes)
         for index, result in zip(failed, results, strict=True):
             replies[index] = result
     return replies
@@ -67,11 +71,16 @@ def repeated(action: Callable[[], Steps[R]], *, retries: int) -> Steps[R]:
     return (yield from action())
 
 
-def _attempt(clients: Clients, commands: Sequence[Command]) -> Steps[list[Reply]]:
+def _attempt(clients: Clients, commands: Sequence[Command], *, writes: bool) -> Steps[list[Reply]]:
+    effect = clients.request(partial(exchange, commands))
     try:
-        return (yield from await_effect(clients.request(partial(exchange, commands))))
+        return (yield from await_effect(_finished(effect) if writes else effect))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
         return [error] * len(commands)
+
+
+def _finished(effect: Effect[R]) -> Effect[R]:
+    return Effect(effect.run, lambda: unbroken(effect.run_async()))
 
 
 def _again(reply: Reply, attempt: int) -> bool:

@@ -31,6 +31,11 @@ def set_one(key: bytes, record: bytes, ttl: int | None) -> Command:
     return Command(key, ("SET", key, record) if ttl is None else ("SET", key, record, "PX", ttl))
 
 
+def set_if_absent(key: bytes, record: bytes, ttl: int) -> Command:
+    """Set a key with an expiry, unless it is there; then nothing is changed."""
+    return Command(key, ("SET", key, record, "NX", "PX", ttl))
+
+
 def set_many(records: Sequence[tuple[bytes, bytes]], ttl: int | None) -> Command:
     """Set many keys, and their expiry, in one command; on one node only, and with a ttl not on every server."""
     pairs = tuple(part for record in records for part in record)

@@ -62,7 +62,7 @@ _ROWS: tuple[tuple[tuple[type[Exception] | str, ...], type[StoreError], str], ..
     ((redis_errors.BusyLoadingError, "LOADING"), StoreUnavailableError, "the server is still loading its data"),
     ((redis_errors.ReadOnlyError, "READONLY"), StoreUnavailableError, "the server is a read-only replica"),
     (
-        (redis_errors.ClusterDownError, redis_errors.SlotNotCoveredError, redis_errors.TryAgainError),
+        (redis_errors.ClusterError, redis_errors.SlotNotCoveredError, redis_errors.TryAgainError),
         StoreUnavailableError,
         "the cluster does not serve the key at the moment",
     ),

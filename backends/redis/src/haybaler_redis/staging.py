@@ -18,12 +18,21 @@ from haybaler.effects import Effect, Steps, await_effect
 from haybaler.errors import StoreError
 from haybaler_redis.attempts import carried_out, repeated
 from haybaler_redis.clients import Clients
-from haybaler_redis.commands import FLUSH_COMMANDS, Command, expire, rename, set_one, set_range, split_flushes, unlink
+from haybaler_redis.commands import (
+    FLUSH_COMMANDS,
+    Command,
+    expire,
+    rename,
+    set_if_absent,
+    set_range,
+    split_flushes,
+    unlink,
+)
 from haybaler_redis.exchange import exchange
 from haybaler_redis.failures import mapped
 
 # What an interrupted write leaves is removed by the server after this time, in milliseconds.
-STAGE_TTL = 10 * 60 * 1000
+STAGE_TTL = 30 * 60 * 1000
 # Seconds for the removal of what was staged, also while the write is being cancelled.
 CLEAN_UP_SECONDS = 2.0
 
@@ -72,11 +81,13 @@ def _stage_and_publish(
     # The end comes first: then the value has its full length all the time, and where the server forgets it in the
     # middle, in a failover, the next reply tells.
     last = set_range(stage, *pieces[-1])
+    # Before every part: so none of them, however late it arrives, makes a key without a time to live.
+    begun = set_if_absent(stage, b"", STAGE_TTL)
     try:
-        yield from _sent(clients, [set_one(stage, b"", STAGE_TTL), last], retries)
+        yield from _sent(clients, [begun, last], retries)
         for part in split_flushes([len(piece) for _, piece in pieces[:-1]], most=FLUSH_COMMANDS):
             commands = [set_range(stage, *piece) for piece in pieces[part]]
-            *lengths, _ = yield from _sent(clients, [*commands, expire(stage, STAGE_TTL)], retries)
+            _, *lengths = yield from _sent(clients, [begun, *commands], retries)
             _check(lengths, total)
         yield from _sent(clients, [expire(stage, ttl), rename(stage, key)], 0)
     except BaseException:
@@ -85,7 +96,7 @@ def _stage_and_publish(
 
 
 def _sent(clients: Clients, commands: Sequence[Command], retries: int) -> Steps[list[Any]]:
-    replies = yield from carried_out(clients, commands, retries=retries)
+    replies = yield from carried_out(clients, commands, retries=retries, writes=True)
     for reply in replies:
         if isinstance(reply, Exception):
             raise reply

@@ -109,7 +109,7 @@ class Writing:
         return [refusal or _outcome(next(replies)) for refusal in outcomes]
 
     def _set(self, records: Sequence[tuple[bytes, bytes]], *, in_bulk: bool) -> Steps[list[Reply]]:
-        run = partial(carried_out, self.clients, retries=self.retries)
+        run = partial(carried_out, self.clients, retries=self.retries, writes=True)
         if in_bulk and len(records) > 1:
             (reply,) = yield from run([set_many(records, self.ttl)])
             if not isinstance(reply, Exception) or is_passing(reply):

@@ -1,0 +1,193 @@
+"""A cluster of three, and a primary that sentinels replace."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio as aioredis
+from redis.crc import key_slot
+from tests.services.redis_servers import RedisServer, redis_cluster, redis_sentinel, until
+
+from haybaler.errors import StoreConfigurationError, StoreError, StoreUnavailableError
+from haybaler.stores.protocol import DeletedScope, StoreEntry
+from haybaler.workers import run_in_worker
+from haybaler_redis import RedisToolResultStore
+from haybaler_redis.staging import stage_key
+
+_ENTRIES = [StoreEntry(f"key-{number}", f"content {number}") for number in range(1_000)]
+
+
+def _url(servers: list[RedisServer]) -> str:
+    return "redis://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
+
+
+@pytest.fixture
+def store(cluster: list[RedisServer], prefix: str) -> Iterator[RedisToolResultStore]:
+    with RedisToolResultStore(_url(cluster), cluster=True, prefix=prefix, ttl=60) as store:
+        yield store
+        store.delete_scope()
+
+
+def _read_all(store: RedisToolResultStore) -> list[str | bytes]:
+    async def read_all() -> list[str | bytes]:
+        return await asyncio.gather(*(store.read_async(store.reference(entry.key)) for entry in _ENTRIES))
+
+    return asyncio.run(read_all())
+
+
+def test_row_24_entries_go_to_their_slots_on_every_node(
+    store: RedisToolResultStore, cluster: list[RedisServer]
+) -> None:
+    assert asyncio.run(store.write_many_async(_ENTRIES)) == [store.reference(entry.key) for entry in _ENTRIES]
+    assert store.write_many(_ENTRIES) == [store.reference(entry.key) for entry in _ENTRIES]
+    assert all(server.client.dbsize() > 200 for server in cluster)
+    assert _read_all(store) == [entry.content for entry in _ENTRIES]
+    store.delete([store.reference(entry.key) for entry in _ENTRIES[:500]])
+    sizes = sum(len(entry.content) for entry in _ENTRIES[500:])
+    assert asyncio.run(store.delete_scope_async()) == DeletedScope(500, sizes)
+
+
+def test_a_large_entry_is_staged_in_its_own_slot(store: RedisToolResultStore, cluster: list[RedisServer]) -> None:
+    for key in (b"haybaler:a", b"{tag}:a", b"x{y}z:@s/b~c.txt"):
+        assert key_slot(stage_key(key, "0011")) == key_slot(key)
+    content = "0123456789" * 900_000
+    for number in range(5):
+        reference = asyncio.run(store.write_async(key=str(number), content=content))
+        assert store.read(reference) == content
+        assert store.read_page(reference, offset=-7, limit=3).content == "345"
+
+
+def _holds(server: RedisServer, key: str) -> bool:
+    try:
+        return bool(server.client.exists(key))
+    except redis.ResponseError:  # MOVED
+        return False
+
+
+def _id(server: RedisServer) -> str:
+    identifier: bytes = server.client.execute_command("CLUSTER MYID")
+    return identifier.decode()
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_rows_21_and_23_slots_that_move_are_followed(
+    store: RedisToolResultStore, cluster: list[RedisServer], prefix: str, is_async: bool
+) -> None:
+    def write(entries: list[StoreEntry]) -> list[str | StoreError]:
+        return asyncio.run(store.write_many_async(entries)) if is_async else store.write_many(entries)
+
+    def check() -> None:
+        assert write(_ENTRIES) == [store.reference(entry.key) for entry in _ENTRIES]
+        assert _read_all(store) == [entry.content for entry in _ENTRIES]
+        assert store.read(store.reference("key-7")) == "content 7"
+
+    check()
+    slot = key_slot(f"{prefix}:key-7".encode())
+    owner = next(server for server in cluster if _holds(server, f"{prefix}:key-7"))
+    target = next(server for server in cluster if server is not owner)
+    target.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", _id(owner))
+    owner.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", _id(target))
+    check()  # nothing has moved
+    owner.client.execute_command("MIGRATE", "127.0.0.1", target.port, f"{prefix}:key-7", 0, 5000)
+    check()  # the key has moved, the slot has not: ASK
+    for key in owner.client.execute_command("CLUSTER GETKEYSINSLOT", slot, 1000):
+        owner.client.execute_command("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+    for server in (target, owner, *cluster):
+        server.client.execute_command("CLUSTER SETSLOT", slot, "NODE", _id(target))
+    check()  # the slot has moved: MOVED
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_rows_19_and_20_a_dead_node_fails_its_own_entries_only(prefix: str, is_async: bool) -> None:
+    with redis_cluster() as servers:
+        store = RedisToolResultStore(_url(servers), cluster=True, prefix=prefix, retries=1, timeout=1, ttl=60)
+
+        async def write_before_and_after() -> list[str | StoreError]:
+            await store.write_many_async(_ENTRIES)
+            await run_in_worker(servers[2].process.kill)
+            return await store.write_many_async(_ENTRIES)
+
+        if is_async:
+            outcomes = asyncio.run(write_before_and_after())
+        else:
+            store.write_many(_ENTRIES)
+            servers[2].process.kill()
+            outcomes = store.write_many(_ENTRIES)
+        failed = {i for i, outcome in enumerate(outcomes) if isinstance(outcome, StoreError)}
+        dead = {i for i, entry in enumerate(_ENTRIES) if key_slot(f"{prefix}:{entry.key}".encode()) >= 2 * (16384 // 3)}
+        assert failed == dead
+        assert {type(outcomes[i]) for i in failed} == {StoreUnavailableError}
+        store.close()
+
+
+def test_row_5_a_thousand_reads_at_once_never_exceed_the_bound(cluster: list[RedisServer], prefix: str) -> None:
+    store = RedisToolResultStore(_url(cluster), cluster=True, prefix=prefix, max_connections=8, ttl=60)
+    asyncio.run(store.write_many_async(_ENTRIES))
+    assert _read_all(store) == [entry.content for entry in _ENTRIES]
+    until(lambda: all(server.connections() == 0 for server in cluster))
+
+
+def test_rows_25_and_29_ready_clients_of_a_cluster(cluster: list[RedisServer], prefix: str) -> None:
+    with redis.RedisCluster("127.0.0.1", cluster[0].port, decode_responses=True) as client:
+        store = RedisToolResultStore(client=client, prefix=prefix, ttl=60)
+        assert store.write_many([StoreEntry("a", b"\xff"), *_ENTRIES])[0] == store.reference("a")
+        assert store.read(store.reference("a")) == b"\xff"
+        assert _read_all(store) == [entry.content for entry in _ENTRIES]
+        assert store.delete_scope().entries == 1_001
+        assert client.ping()
+
+
+@pytest.mark.anyio
+async def test_rows_25_and_29_ready_asynchronous_clients_of_a_cluster(cluster: list[RedisServer], prefix: str) -> None:
+    async with await run_in_worker(_async_cluster, cluster[0].port) as client:
+        store = RedisToolResultStore(client=client, prefix=prefix, ttl=60)
+        assert (await store.write_many_async([StoreEntry("a", b"\xff"), *_ENTRIES]))[0] == store.reference("a")
+        assert await store.read_async(store.reference("a")) == b"\xff"
+        assert (await store.delete_scope_async()).entries == 1_001
+        await store.close_async()
+        assert await client.ping()
+
+
+def _async_cluster(port: int) -> Any:
+    return aioredis.RedisCluster("127.0.0.1", port, decode_responses=True)
+
+
+def test_row_24_a_cluster_that_is_taken_for_one_server_is_named(cluster: list[RedisServer], prefix: str) -> None:
+    with RedisToolResultStore(cluster[0].url, prefix=prefix, ttl=60) as store:
+        outcomes = store.write_many(_ENTRIES)
+        assert {type(outcome) for outcome in outcomes} == {str, StoreConfigurationError}
+        assert any("cluster=True" in str(outcome) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_rows_14_and_15_a_failover_of_sentinels_is_survived(prefix: str, is_async: bool) -> None:
+    with redis_sentinel("results") as (primary, replica, address):
+        store = RedisToolResultStore.from_url(f"redis://{address}?sentinel=results&prefix={prefix}&ttl=60")
+        until(lambda: replica.client.info("replication")["master_link_status"] == "up")
+
+        async def write_during_a_failover() -> list[str | StoreError]:
+            await store.write_async(key="before", content="before")
+            await run_in_worker(primary.process.send, signal.SIGKILL)
+            return await store.write_many_async(_ENTRIES[:100])
+
+        if is_async:
+            outcomes = asyncio.run(write_during_a_failover())
+        else:
+            store.write(key="before", content="before")
+            primary.process.send(signal.SIGKILL)
+            outcomes = store.write_many(_ENTRIES[:100])
+        assert outcomes == [store.reference(entry.key) for entry in _ENTRIES[:100]]
+        assert replica.client.info("replication")["role"] == "master"
+        assert store.read(store.reference("before")) == "before"
+        store.close()
+
+
+def test_a_service_that_no_sentinel_knows_is_unavailable(prefix: str) -> None:
+    with redis_sentinel("results") as (_, _, address):
+        store = RedisToolResultStore(f"redis://{address}", sentinel="other", prefix=prefix, retries=1)
+        with pytest.raises(StoreUnavailableError):
+            store.write(key="a", content="b")
+        store.close()
