@@ -37,10 +37,17 @@ def document(pages: int) -> bytes:
     return pdf(CATALOG, tree(pages), *[PAGE] * pages)
 
 
-def packed(*objects: bytes, stated: int = 0, end: bytes = b"\n") -> bytes:
-    """Return a compressed stream of objects, as newer files have."""
+def packed(*objects: bytes, stated: int = 0, turned: bool = False, end: bytes = b"\n") -> bytes:
+    """
+    Return a compressed stream of objects, as newer files have.
+
+    :param stated: Where the first object is said to begin, if not where it does.
+    :param turned: Whether the table is in another order than the objects.
+    :param end: How the line with the word `stream` ends.
+    """
     places = [sum(len(before) + 1 for before in objects[:n]) for n in range(len(objects))]
-    table = b" ".join(b"%d %d" % numbered for numbered in enumerate(places, start=50)) + b" "
+    numbered = list(enumerate(places, start=50))
+    table = b" ".join(b"%d %d" % place for place in (reversed(numbered) if turned else numbered)) + b" "
     data = zlib.compress(table + b" ".join(objects))
     first = stated or len(table)
     return b"<< /Type /ObjStm /N %d /First %d /Filter /FlateDecode /Length %d >>\nstream%s%s\nendstream" % (
@@ -70,6 +77,8 @@ TWELVE = {
     "outlines": pdf(CATALOG, tree(12), b"<< /Type /Outlines /Count 99 >>", b"<< /Title (x) /Count -70 >>"),
     "compressed": pdf(packed(CATALOG, BRANCHES[0], tree(12), PAGE), drawing(100)),
     "compressed with carriage return": pdf(packed(CATALOG, tree(12), end=b"\r\n")),
+    "table in another order": pdf(packed(tree(12), BRANCHES[0], turned=True)),
+    "a place with too many digits": pdf(packed(b"1 " + b"9" * 5000, tree(12), stated=5000)),
     "in the second stream": pdf(packed(CATALOG, PAGE), packed(PAGE, tree(12)), packed(PAGE)),
     "changed later": document(15) + pdf(CATALOG, tree(12)),
     "changed later in a stream": document(15) + pdf(packed(tree(12))),
@@ -100,9 +109,8 @@ UNCOUNTABLE = {
     "a damaged stream": pdf(packed(CATALOG, tree(12)).replace(b"stream\n\x78", b"stream\n\x79")),
     "a stream without a first object": pdf(packed(tree(12)).replace(b"/First", b"/Fir")),
     "a stream whose objects begin behind its end": pdf(packed(tree(12), stated=999_999_999)),
-    "a stream that grows": pdf(
-        b"<< /Type /ObjStm /First 9 >>\nstream\n" + zlib.compress(bytes(50_000_000) + tree(12)) + b"\nendstream"
-    ),
+    "a stream that grows": pdf(packed(bytes(5_000_000), tree(12))),
+    "many streams that grow": pdf(packed(tree(12)), *[packed(bytes(600_000))] * 2),
 }
 
 

@@ -59,6 +59,7 @@ def test_the_figures_of_other_models_can_be_given() -> None:
     assert openai_patches(1800, 2400, "high", budget=1536, multiplier=1.62) == 2353
     assert openai_tiles(1024, 1024, "high", base=70, tile=140) == 70 + 4 * 140
     assert openai_tiles(1024, 1024, "low", base=70, tile=140) == 70
+    assert anthropic(3000, 28, None, longest=1580) == 56
     # A budget smaller than any shape: one row of patches at least.
     assert openai_patches(1, 2048, None, budget=1, multiplier=1) == 1
 

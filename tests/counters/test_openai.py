@@ -1,63 +1,16 @@
 """The counter that asks OpenAI, against a local server that plays the endpoint."""
 
-import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Any
 
 import pytest
 from haystack.dataclasses import ChatMessage, ImageContent, ToolCall
 from haystack.utils import Secret
 from openai import APIStatusError
+from tests.services.openai_endpoint import Endpoint, endpoint
 
 from haybaler import OpenAITokenCounter
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-
-
-class Endpoint(ThreadingHTTPServer):
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.requests: list[dict[str, Any]] = []
-        self.status = 200
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Endpoint
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append({"path": self.path, **body})
-        calls = {item["call_id"] for item in body["input"] if item.get("type") == "function_call"}
-        outputs = [item for item in body["input"] if item.get("type") == "function_call_output"]
-        status = 400 if any(item["call_id"] not in calls for item in outputs) else self.server.status
-        answer = json.dumps({"object": "response.input_tokens", "input_tokens": 10 * len(body["input"])}).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def endpoint() -> Iterator[Endpoint]:
-    with Endpoint() as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture
@@ -81,9 +34,10 @@ MESSAGES = [
 
 def test_a_whole_conversation_is_one_request(server: Endpoint) -> None:
     counter = counter_for(server)
-    assert counter.count(MESSAGES) == 50
+    counted = counter.count(MESSAGES)
     counter.close()
     (request,) = server.requests
+    assert counted == server.tokens(request["input"])
     assert request["path"] == "/v1/responses/input_tokens"
     assert request["model"] == "a-model"
     kinds = [item.get("type") or item["role"] for item in request["input"]]
@@ -94,11 +48,12 @@ def test_a_whole_conversation_is_one_request(server: Endpoint) -> None:
 @pytest.mark.anyio
 async def test_asynchronous_callers_get_the_same_count_and_sent_the_same(server: Endpoint) -> None:
     counter = counter_for(server)
-    assert await counter.count_async(MESSAGES) == 50
+    counted = [await counter.count_async(MESSAGES)]
     await counter.close_async()
-    assert await counter.count_async(MESSAGES[:1]) == 10
+    counted.append(await counter.count_async(MESSAGES[:1]))
     await counter.close_async()
     assert [len(request["input"]) for request in server.requests] == [5, 1]
+    assert counted == [server.tokens(request["input"]) for request in server.requests]
 
 
 def test_nothing_to_measure_is_no_request(server: Endpoint) -> None:

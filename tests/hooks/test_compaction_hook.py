@@ -108,12 +108,22 @@ def test_the_figure_counts_for_all_up_to_the_last_reply_and_tools_are_in_it(colo
     assert len(compactor.targets) == 1
 
 
-def test_the_target_is_in_the_counters_own_tokens(colour: Colour) -> None:
-    compactor = DropOldest()
+def test_the_target_and_the_sizes_are_in_the_providers_tokens(colour: Colour) -> None:
+    sizes = []
+
+    class Sizing(DropOldest):
+        def compact(
+            self, messages: list[ChatMessage], target_tokens: int, token_counter: Any
+        ) -> list[ChatMessage] | None:
+            sizes.append(token_counter.count(messages[:-1]))
+            return super().compact(messages, target_tokens, token_counter)
+
+    compactor = Sizing()
     messages = steps(4)
     accounted = total(messages[:-1])
     colour.call(hook(compactor), "run", agent_state(messages, context_tokens=2 * accounted + 20))
-    assert compactor.targets == [round(0.4 * WINDOW / 2) - 10]  # 2 % of the window is overhead, the rest is scale
+    assert compactor.targets == [round(0.4 * WINDOW) - 20]  # 2 % of the window is overhead
+    assert sizes == [2 * accounted]
 
 
 def test_a_counter_that_sees_far_too_little_does_not_empty_the_conversation(colour: Colour) -> None:
@@ -228,7 +238,7 @@ def test_a_first_figure_after_a_compaction_is_compared_with_what_is_left(colour:
     colour.call(watching, "run", state)
     anchor = RunRecord.of(state).anchor(counter)
     assert anchor is not None
-    assert anchor.calibration.scale > 5
+    assert anchor.overhead > reported / 2  # no text of three messages explains it
 
 
 def test_what_was_removed_is_not_held_on_to(colour: Colour) -> None:

@@ -66,7 +66,7 @@ class Located(InMemoryToolResultStore):
     def __init__(self, location: str) -> None:
         super().__init__()
         self._location = location
-        self._check_prefix()
+        self._enter_scope(())
 
     def _settings(self) -> dict[str, Any]:
         return {"location": self._location}

@@ -53,6 +53,15 @@ def test_content_of_another_type_is_refused_alone(content: Any) -> None:
     assert stored == "ref:b"
 
 
+@pytest.mark.parametrize("entry", [None, "secret", ("secret", "1"), {"key": "secret", "content": "1"}])
+def test_what_is_no_entry_is_refused_alone(entry: Any) -> None:
+    batch = batch_of(entry, StoreEntry("b", "2"))
+    refused, stored = batch.outcomes([None])
+    assert isinstance(refused, StoreError)
+    assert "secret" not in str(refused)
+    assert stored == "ref:b"
+
+
 @pytest.mark.parametrize("key", [None, 5, b"a", ("a",)])
 def test_a_key_of_another_type_is_refused_alone(key: Any) -> None:
     batch = batch_of(StoreEntry(key, "secret"), StoreEntry("b", "2"))

@@ -104,6 +104,19 @@ def test_rows_9_and_13_a_server_that_hangs_is_a_timeout_and_serves_again(
         store.close()
 
 
+def test_row_9_a_long_batch_waits_for_a_hung_server_once(colour: Colour, prefix: str) -> None:
+    entries = [StoreEntry(f"key-{number}", "x" * 50_000) for number in range(1_000)]
+    with redis_server(VALKEY) as server, proxy_to(server.port) as proxy:
+        store = RedisToolResultStore(f"redis://127.0.0.1:{proxy.port}", prefix=prefix, timeout=0.2, retries=5)
+        server.process.send(signal.SIGSTOP)
+        try:
+            assert {type(outcome) for outcome in colour.write_many(store, entries)} == {StoreTimeoutError}
+        finally:
+            server.process.send(signal.SIGCONT)
+        assert proxy.accepted <= 2  # each timeout ends its connection
+        store.close()
+
+
 @pytest.mark.parametrize("kind", [VALKEY, REDIS])
 def test_row_8_a_server_that_was_killed_serves_again_after_its_restart(kind: str, colour: Colour, prefix: str) -> None:
     with redis_server(kind) as server:

@@ -76,8 +76,7 @@ def pages_of_pdf(base64_data: str) -> int | None:
 def _ends(payload: str) -> bytes:
     if len(payload) <= 2 * _WINDOW:
         return a2b_base64(payload, strict_mode=True)
-    start = (len(payload) - _WINDOW) // 4 * 4
-    return b"endobj".join(a2b_base64(part, strict_mode=True) for part in (payload[:_WINDOW], payload[start:]))
+    return b"endobj".join(a2b_base64(part, strict_mode=True) for part in (payload[:_WINDOW], payload[-_WINDOW:]))
 
 
 def _objects(data: bytes) -> Iterator[bytes]:

@@ -14,6 +14,8 @@ _MOST_SEGMENTS = 300
 
 _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
+# No marker, a second beginning, the end, and the image data: no frame comes after them.
+_WITHOUT_SEQUEL = frozenset({0x00, 0xD8, 0xD9, 0xDA})
 
 Size = tuple[int, int]
 
@@ -82,10 +84,10 @@ def _jpeg(_head: bytes, payload: str) -> Size | None:
             at += 1  # a filling byte
         elif marker in _WITHOUT_LENGTH:
             at += 2
-        elif marker in {0x00, 0xD8, 0xD9, 0xDA} or (length := int.from_bytes(segment[2:4], "big")) < 2:
+        elif marker in _WITHOUT_SEQUEL:
             return None
         else:
-            at += 2 + length
+            at += 2 + int.from_bytes(segment[2:4], "big")
     return None
 
 

@@ -16,18 +16,26 @@ class LearnedSizes:
     A figure is known for several messages together. What is already known of some is taken off, and the rest is
     divided among the others by what each of them probably has. So a conversation of many kinds of text gets each
     kind's own scale, step by step.
+
+    :param known_factor: The factor before the first figure; None for "not known".
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known_factor: float | None = None) -> None:
+        self._known_factor = known_factor
         self._tokens: dict[int, float] = {}
         self._ordinary_tokens = 0.0
         self._ordinary_likely = 0.0
 
     @property
+    def has_figures(self) -> bool:
+        """Whether a figure was learned and messages that it covered are still there."""
+        return bool(self._tokens)
+
+    @property
     def factor(self) -> float | None:
         """The provider's tokens for each judged token, over all ordinary text so far; None before the first figure."""
         if not self._tokens:
-            return None
+            return self._known_factor
         return self._ordinary_tokens / self._ordinary_likely if self._ordinary_likely else 1.0
 
     def size(self, key: int, likely: float) -> float:

@@ -23,6 +23,9 @@ class OpenAITokenCounter:
     Each count is a request. The endpoint rejects results without their calls, so give it whole conversations.
     Asynchronous callers are served by the asynchronous client, one for each event loop.
 
+    In `CompactionHook`, it is asked once before each call of the model for which the trigger is near, always for the
+    whole conversation. Single messages are estimated in its scale.
+
     :param model: The model whose tokens are counted.
     :param api_key: The key, by default the environment's `OPENAI_API_KEY`.
     :param api_base_url: The server; None for OpenAI's.
@@ -31,6 +34,8 @@ class OpenAITokenCounter:
     :param max_retries: How often a failed request is tried again.
     :param http_client_kwargs: Further arguments for the clients of the `openai` package.
     """
+
+    counts_conversations = True
 
     def __init__(
         self,

@@ -14,6 +14,9 @@ class TokenCounter(Protocol):
     A counter of Haystack's own, which has no `count_async`, works everywhere in haybaler: it is called in a worker
     thread. A counter may raise; haybaler then estimates and warns once in a run.
 
+    A counter that only makes sense of whole conversations, such as one that asks a provider, says so with an attribute
+    `counts_conversations` that is true: it is then asked rarely, and single messages are estimated in its scale.
+
     A counter that only computes, without any I/O, may say so with an attribute `counts_inline`: while it is true, a
     few thousand characters are counted directly on the event loop; more, or while it is false, go to a worker thread.
     """

@@ -47,9 +47,11 @@ class RunTokenCounter:
         # The message is kept beside its size, so that its id is not given to another one meanwhile.
         self._sizes: dict[int, _Sized] = {}
         self._tools: tuple[list[Any], int] = ([], 0)
-        self._estimate: ApproximateTokenCounter | None = None
+        # Counters that only know whole conversations are asked by `ask`; single messages are estimated then.
+        self.is_asked = bool(getattr(counter, "counts_conversations", False))
+        self._estimate = ApproximateTokenCounter() if self.is_asked else None
         self._likely: dict[int, float] = {}
-        self._learned = LearnedSizes()
+        self._learned = LearnedSizes(known_factor=1.0 if self.is_asked else None)
 
     @classmethod
     def of(cls, counter: Any) -> "RunTokenCounter":
@@ -80,6 +82,11 @@ class RunTokenCounter:
             return [self._sizes[id(message)].tokens for message in messages]
         return [round(self._learned.size(id(message), self._likely[id(message)])) for message in messages]
 
+    @property
+    def has_learned(self) -> bool:
+        """Whether any figure of the provider's has been learned in this run."""
+        return self._learned.has_figures
+
     def learn(self, messages: Sequence[ChatMessage], tokens: int) -> Steps[None]:
         """
         Take a figure of the provider's.
@@ -90,6 +97,24 @@ class RunTokenCounter:
         """
         yield from self._judge(messages)
         self._learned.learn({id(message): self._likely[id(message)] for message in messages}, tokens)
+
+    def ask(self, messages: Sequence[ChatMessage], tools: ToolsType | None) -> Steps[int]:
+        """
+        Have the user's counter count a whole conversation, and learn from it. One call, for one `is_asked`.
+
+        :param messages: The conversation, oldest first, with every result's call.
+        :param tools: The tools of the next call of the model.
+        :returns: Steps that end in the size of both in tokens; an estimate if the counter fails, which is not asked
+            again in this run.
+        """
+        tools_size = yield from self.tools_size(tools)
+        try:
+            counted = int((yield from await_effect(method(self._counter, "count", list(messages), tools))))
+        except Exception as error:  # noqa: BLE001 - counting never ends a run
+            self._fall_back(error)
+            return sum((yield from self.sizes(messages))) + tools_size
+        yield from self.learn(messages, counted - tools_size)
+        return counted
 
     def judged(self, messages: Sequence[ChatMessage]) -> Steps[float]:
         """
@@ -109,7 +134,7 @@ class RunTokenCounter:
             yield from in_worker(self._judge_each, fresh)
 
     def _judge_each(self, messages: Sequence[ChatMessage]) -> None:
-        likely = getattr(self._counter, "likely", None)
+        likely = getattr(self._estimate or self._counter, "likely", None)
         for message in messages:
             if id(message) not in self._sizes:
                 self._count_each([message])
@@ -192,7 +217,7 @@ class RunTokenCounter:
             self._sizes[id(message)] = _Sized(message, self._try([message], None), words_in(message))
 
     async def _count_each_async(self, messages: Sequence[ChatMessage]) -> None:
-        inline = getattr(self._counter, "counts_inline", None)
+        inline = getattr(self._estimate or self._counter, "counts_inline", None)
         if inline is None and hasattr(self._counter, "count_async"):
             for message in messages:
                 tokens = await self._try_async([message], None)
@@ -219,11 +244,15 @@ class RunTokenCounter:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - counting never ends a run
-            self._estimate = ApproximateTokenCounter()
-            logger.warning(
-                "A token counter failed; sizes are estimated from the length of the text for the rest of the run.",
-                extra={"counter": type(self._counter).__name__, "error": type(error).__name__},
-            )
+            self._fall_back(error)
+
+    def _fall_back(self, error: Exception) -> None:
+        self.is_asked = False
+        self._estimate = ApproximateTokenCounter()
+        logger.warning(
+            "A token counter failed; sizes are estimated from the length of the text for the rest of the run.",
+            extra={"counter": type(self._counter).__name__, "error": type(error).__name__},
+        )
 
     def _estimated(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
         return (self._estimate or ApproximateTokenCounter()).count(messages, tools)

@@ -92,7 +92,9 @@ class CompactionHook:
         bind_tools(state)
         record = RunRecord.of(state)
         counter = record.counter(self.token_counter)
-        fill = yield from measure(state, record, self.token_counter, context_window=self.context_window)
+        fill = yield from measure(
+            state, record, self.token_counter, context_window=self.context_window, trigger=self._trigger
+        )
         if not self._is_due(fill.tokens, record.pause(self)):
             return
         target = fill.target(self.compact_to * self.context_window)

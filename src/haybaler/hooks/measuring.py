@@ -14,17 +14,30 @@ from haybaler.effects import Steps
 from haybaler.hooks.record import RunRecord
 from haybaler.usage import nearest, plain_reading, readings
 
+# A counter that has to be asked is asked from this part of the trigger on; from the second, once its scale is known.
+ASK_FROM = (0.5, 0.9)
 
-def measure(state: State, record: RunRecord, token_counter: Any, *, context_window: int) -> Steps[Fill]:
+
+def measure(state: State, record: RunRecord, token_counter: Any, *, context_window: int, trigger: float) -> Steps[Fill]:
     """
     Measure the next request, and learn from the provider's figure if there is a new one.
 
     :param state: The Agent's live `State`; it is only read.
     :param record: The run's record; it keeps what is learned.
-    :param token_counter: The hook's counter.
+    :param token_counter: The hook's counter. One that has to be asked is asked if the trigger is near.
     :param context_window: The size of the window, in tokens.
+    :param trigger: The fill at which something would be done, in tokens.
     :returns: Steps that end in the fill.
     """
+    fill = yield from _estimated(state, record, token_counter, context_window=context_window)
+    counter = record.counter(token_counter)
+    if not counter.is_asked or fill.tokens < ASK_FROM[counter.has_learned] * trigger:
+        return fill
+    tokens = yield from counter.ask(state.data.get("messages") or [], state.data.get("tools"))
+    return Fill(tokens, (yield from counter.tools_size(state.data.get("tools"))))
+
+
+def _estimated(state: State, record: RunRecord, token_counter: Any, *, context_window: int) -> Steps[Fill]:
     counter = record.counter(token_counter)
     messages: list[ChatMessage] = state.data.get("messages") or []
     sizes = yield from counter.sizes(messages)

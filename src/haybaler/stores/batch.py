@@ -72,7 +72,9 @@ class WriteBatch:
         return self.outcomes([write_failure(error)] * len(self._contents))
 
 
-def _refusal(entry: StoreEntry, *, binary: bool) -> StoreError | None:
+def _refusal(entry: object, *, binary: bool) -> StoreError | None:
+    if not isinstance(entry, StoreEntry):
+        return StoreError(f"An entry of a batch is a StoreEntry, not {type(entry).__name__}.")
     key: object = entry.key
     content: object = entry.content
     if not isinstance(key, str):

@@ -48,7 +48,7 @@ class PageScan:
             return None
         if self._tail:
             return self._size - self._tail, self._tail
-        most = self._missing if self._fixed_width else CHUNK_BYTES
+        most = self._missing if self._fixed_width else (self._skip + self._missing) * _MAX_CHARACTER_BYTES
         return self._position, min(CHUNK_BYTES, most, self._size - self._position)
 
     def feed(self, data: bytes) -> None:

@@ -9,7 +9,7 @@ from haybaler.stores.url import scheme_of
 GROUP = "haybaler.stores"
 
 # What to install for the schemes that come with an extra of haybaler's own.
-_EXTRAS = {"file": "filesystem"}
+_EXTRAS = {"file": "filesystem", "redis": "redis", "rediss": "redis", "unix": "redis"}
 
 
 def store_from_url(url: str) -> ToolResultStore:

@@ -25,6 +25,7 @@ class KeyLaws(StoreContract):
         async def law(access: Access) -> None:
             entries = [StoreEntry(key, f"content of {number}") for number, key in enumerate(KEYS)]
             references = await access.write_many(entries)
+            assert references == [access.store.reference(key) for key in KEYS]
             assert len({str(reference).casefold() for reference in references}) == len(KEYS)
             for number, reference in enumerate(references):
                 assert isinstance(reference, str)
@@ -36,6 +37,7 @@ class KeyLaws(StoreContract):
         async def law(access: Access) -> None:
             for key in KEYS:
                 reference = await access.write(key, "content")
+                assert reference == access.store.reference(key)
                 assert await access.read(reference) == "content"
                 await access.delete([reference])
                 with pytest.raises(ReferenceNotFoundError):

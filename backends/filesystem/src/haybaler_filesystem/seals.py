@@ -62,11 +62,6 @@ class Seal:
         """The name of the seal's directory entry."""
         return f"{self.name}.{self.kind}.{self.size}.{self.length}.{self.checksum:08x}.{self.inode:x}"
 
-    @property
-    def fixed_width(self) -> bool:
-        """Whether position i of the content is byte i of the file: binary content and ASCII text."""
-        return self.size == self.length
-
 
 def encoded(content: Content) -> bytes:
     """Return the bytes of the file that holds `content`."""

@@ -15,15 +15,15 @@ from aiofiles.threadpool import wrap
 from haybaler.errors import ConfigurationError, StoreError, store_error
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, page_of, write_failure
+from haybaler.stores.page_scan import PageScan
 from haybaler.stores.protocol import DeletedScope, StorePage
 from haybaler.stores.url import boolean, parse_store_url
 from haybaler.workers import map_bounded
 from haybaler_filesystem.clearing import clear_scope
 from haybaler_filesystem.entries import EntryFolder, OpenEntry, Writing
 from haybaler_filesystem.hops import split_hops
-from haybaler_filesystem.paging import PageScan
 from haybaler_filesystem.pool import WorkerPool
-from haybaler_filesystem.seals import corrupt
+from haybaler_filesystem.seals import BINARY, Seal, corrupt
 
 # Up to this size, a page is cut from the whole file, which costs less than finding its seal in a full folder.
 WHOLE_BYTES = 256 * 1024
@@ -181,7 +181,7 @@ class FileSystemToolResultStore(BaseToolResultStore):
         with closing(entry.file) as file:
             if entry.is_whole:
                 return page_of(entry.content(), offset, limit)
-            scan = PageScan(entry.seal, offset, limit)
+            scan = _page_scan(entry.seal, offset, limit)
             while scan.wanted:
                 position, size = scan.wanted
                 file.seek(position)
@@ -193,7 +193,7 @@ class FileSystemToolResultStore(BaseToolResultStore):
             if entry.is_whole:
                 return page_of(entry.content(), offset, limit)
             file = wrap(entry.file, executor=self._pool)
-            scan = PageScan(entry.seal, offset, limit)
+            scan = _page_scan(entry.seal, offset, limit)
             while scan.wanted:
                 position, size = scan.wanted
                 await file.seek(position)
@@ -248,6 +248,10 @@ class FileSystemToolResultStore(BaseToolResultStore):
     async def close_async(self) -> None:
         """End the idle threads. The next use starts new ones."""
         self._pool.shutdown(wait=False)
+
+
+def _page_scan(seal: Seal, offset: int, limit: int) -> PageScan:
+    return PageScan(binary=seal.kind == BINARY, size=seal.size, length=seal.length, offset=offset, limit=limit)
 
 
 def _name(path: str) -> str:

@@ -1,20 +1,17 @@
 """Carrying out commands on a client of any kind: written once, as steps that either colour performs."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import redis
 import redis.asyncio as aioredis
-from redis.client import NEVER_DECODE
 
-from haybaler.effects import Effect, Steps, await_effect
+from haybaler.effects import Steps
+from haybaler_redis.asking import RAW, ask
 from haybaler_redis.commands import Command
+from haybaler_redis.redirections import followed
 
 Reply = Any  # what the server answered, or the exception that stands for it
-
-# Whatever `decode_responses` says, replies stay bytes.
-RAW: Mapping[str, Any] = {NEVER_DECODE: []}
 
 
 def is_cluster(client: object) -> bool:
@@ -35,30 +32,19 @@ def exchange(commands: Sequence[Command], client: Any) -> Steps[list[Reply]]:
         groups = yield from _by_node(commands, client)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
         return [error] * len(commands)
+    own = isinstance(client, aioredis.RedisCluster)
+    options = {"raise_on_error": False, **({"allow_redirections": False} if own else {})}
     for group in groups:
         pipeline = client.pipeline(transaction=False)
         for index in group:
             pipeline.execute_command(*commands[index].arguments, **RAW)
         try:
-            results = yield from ask(pipeline.execute, raise_on_error=False)
+            results = yield from ask(pipeline.execute, **options)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
             results = [error] * len(group)
         for index, result in zip(group, results, strict=True):
-            replies[index] = result
+            replies[index] = (yield from followed(client, commands[index], result)) if own else result
     return replies
-
-
-def ask(method: Any, *args: Any, **kwargs: Any) -> Steps[Any]:
-    """
-    Call a method of a client: one that returns, or one whose result is awaited, as the client's colour is.
-
-    :param method: The method.
-    :param args: Its positional arguments.
-    :param kwargs: Its keyword arguments.
-    :returns: What it returned.
-    """
-    call = partial(method, *args, **kwargs)
-    return (yield from await_effect(Effect(call, call)))
 
 
 def nodes(client: Any) -> Steps[list[dict[str, Any]]]:

@@ -6,7 +6,8 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from haybaler.effects import Steps
-from haybaler_redis.exchange import RAW, ask, is_cluster, nodes
+from haybaler_redis.asking import RAW, ask
+from haybaler_redis.exchange import is_cluster, nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +15,13 @@ class Features:
     """
     What is known about a server.
 
+    :param mset: Whether one command can set many keys; not in a cluster, where they belong to several servers.
     :param msetex: Whether one command can set many keys with an expiry.
     :param eviction: The policy by which it removes keys when its memory is full; None if it removes none, or if the
         store may not ask.
     """
 
+    mset: bool
     msetex: bool
     eviction: str | None
 
@@ -33,11 +36,14 @@ def probe(client: Any) -> Steps[Features]:
     target = (yield from nodes(client))[0]
     # Under its whole name, the client passes the reply on as it is.
     known = yield from _permitted(client, "COMMAND INFO", "MSETEX", **RAW, **target)
-    memory = yield from _permitted(client, "INFO", "memory", **target)
-    policy = memory.get("maxmemory_policy") if isinstance(memory, dict) and memory.get("maxmemory") else None
+    info = yield from _permitted(client, "INFO", **target)
+    if not isinstance(info, dict):
+        info = {}
+    # Some versions take such a command for any keys, and leave them where no client of the cluster looks for them.
+    alone = not is_cluster(client) and not info.get("cluster_enabled")
+    policy = info.get("maxmemory_policy") if info.get("maxmemory") else None
     return Features(
-        msetex=not is_cluster(client) and bool(known) and bool(known[0]),
-        eviction=policy if policy != "noeviction" else None,
+        mset=alone, msetex=alone and bool(known) and bool(known[0]), eviction=policy if policy != "noeviction" else None
     )
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from haybaler.effects import Steps, await_effect
 from haybaler.stores.protocol import DeletedScope
+from haybaler_redis.asking import RAW, ask
 from haybaler_redis.attempts import carried_out, repeated
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import BULK_KEYS, FLUSH_COMMANDS, size_of, unlink
-from haybaler_redis.exchange import RAW, ask, nodes
+from haybaler_redis.exchange import nodes
 from haybaler_redis.failures import mapped, presentable
 from haybaler_redis.records import HEADER_BYTES
 

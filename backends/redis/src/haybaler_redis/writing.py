@@ -6,7 +6,7 @@ from functools import partial
 from itertools import pairwise
 
 from haybaler.effects import Steps, await_effect
-from haybaler.errors import EntryTooLargeError, StoreError
+from haybaler.errors import EntryTooLargeError, StoreError, StoreFullError, StoreUnavailableError
 from haybaler.stores.driver import Content
 from haybaler_redis.attempts import carried_out, repeated
 from haybaler_redis.clients import Clients
@@ -20,7 +20,7 @@ from haybaler_redis.commands import (
 )
 from haybaler_redis.effort import alongside, computed
 from haybaler_redis.exchange import Reply
-from haybaler_redis.failures import is_passing, mapped, presentable
+from haybaler_redis.failures import is_passing, is_timeout, mapped, presentable
 from haybaler_redis.records import HEADER_BYTES, most_bytes, record, record_in_pieces
 from haybaler_redis.staging import staged
 
@@ -66,14 +66,20 @@ class Writing:
         chosen = [index for index, refusal in enumerate(outcomes) if refusal is None]
         if not chosen:
             return outcomes
-        in_bulk = yield from self._takes_many()
+        in_bulk, retries = yield from self._takes_many()
         flushes = _flushes([items[index] for index in chosen], BULK_KEYS if in_bulk else FLUSH_COMMANDS)
         records = yield from computed(flushes[0].size, flushes[0].records)
         results: list[Outcome] = []
         for flush, following in pairwise([*flushes, _Flush([], 0)]):
-            sending = self._send(flush, records, in_bulk=in_bulk)
+            sending = self._send(flush, records, in_bulk=in_bulk, retries=retries)
             sent, records = yield from alongside(sending, following.size, following.records)
             results += sent
+            if (outage := _outage(sent)) is not None:
+                # It had its chance; what follows does not wait as long once more, or at all.
+                retries = 0
+                if not self.clients.clustered and None not in sent:
+                    results += [outage] * (len(chosen) - len(results))
+                    break
         for index, result in zip(chosen, results, strict=True):
             outcomes[index] = result
         return outcomes
@@ -83,33 +89,33 @@ class Writing:
             return None
         return EntryTooLargeError(f"The entry has {size} bytes or more; the store takes at most {self.max_bytes}.")
 
-    def _takes_many(self) -> Steps[bool]:
-        """Ask whether one command can set many keys, with their expiry."""
+    def _takes_many(self) -> Steps[tuple[bool, int]]:
+        """Ask whether one command can set many keys, with their expiry; and say how many retries are left then."""
         if self.clients.clustered:
-            return False
+            return False, self.retries
         try:
             features = yield from await_effect(self.clients.features())
-        except Exception:  # noqa: BLE001 - the write itself will show what is wrong
-            return False
-        return self.ttl is None or features.msetex
+        except Exception as error:  # noqa: BLE001 - the write itself will show what is wrong
+            return False, 0 if is_timeout(error) else self.retries
+        return features.mset if self.ttl is None else features.msetex, self.retries
 
-    def _send(self, flush: "_Flush", records: Sequence[bytes], *, in_bulk: bool) -> Steps[list[Outcome]]:
+    def _send(self, flush: "_Flush", records: Sequence[bytes], *, in_bulk: bool, retries: int) -> Steps[list[Outcome]]:
         if flush.is_large:
             key, content = flush.items[0]
             pieces = yield from computed(flush.size, record_in_pieces, key, content)
             refusal = self._refusal(sum(map(len, pieces)) - HEADER_BYTES)
-            return [refusal or (yield from staged(self.clients, key, pieces, self.ttl, self.retries))]
+            return [refusal or (yield from staged(self.clients, key, pieces, self.ttl, retries))]
         outcomes: list[Outcome] = [self._refusal(len(record) - HEADER_BYTES) for record in records]
         pairs = [
             (key, record)
             for (key, _), record, refusal in zip(flush.items, records, outcomes, strict=True)
             if refusal is None
         ]
-        replies = iter((yield from self._set(pairs, in_bulk=in_bulk)))
+        replies = iter((yield from self._set(pairs, in_bulk=in_bulk, retries=retries)))
         return [refusal or _outcome(next(replies)) for refusal in outcomes]
 
-    def _set(self, records: Sequence[tuple[bytes, bytes]], *, in_bulk: bool) -> Steps[list[Reply]]:
-        run = partial(carried_out, self.clients, retries=self.retries, writes=True)
+    def _set(self, records: Sequence[tuple[bytes, bytes]], *, in_bulk: bool, retries: int) -> Steps[list[Reply]]:
+        run = partial(carried_out, self.clients, retries=retries, writes=True)
         if in_bulk and len(records) > 1:
             (reply,) = yield from run([set_many(records, self.ttl)])
             if not isinstance(reply, Exception) or is_passing(reply):
@@ -151,3 +157,11 @@ def _flushes(items: Sequence[Item], most: int) -> list[_Flush]:
 
 def _outcome(reply: Reply) -> Outcome:
     return mapped(reply, action="write an entry") if isinstance(reply, Exception) else None
+
+
+def _outage(outcomes: Sequence[Outcome]) -> StoreUnavailableError | None:
+    """Return an outcome that speaks of the server, not of its entry; None if there is no such outcome."""
+    for outcome in outcomes:
+        if isinstance(outcome, StoreUnavailableError) and not isinstance(outcome, StoreFullError):
+            return outcome
+    return None

@@ -61,7 +61,12 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[StoreError], str], ...] = 
         "the server did not answer in time",
     ),
     (
-        (client_errors.HTTPClientError, client_errors.IncompleteReadError, client_errors.ResponseStreamingError),
+        (
+            client_errors.ConnectionError,
+            client_errors.HTTPClientError,
+            client_errors.IncompleteReadError,
+            client_errors.ResponseStreamingError,
+        ),
         StoreUnavailableError,
         "the server cannot be reached, or broke off",
     ),
@@ -73,7 +78,7 @@ _OF_CREDENTIALS = frozenset(
     {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed"}
 )
 _PASSING = frozenset(
-    {"SlowDown", "InternalError", "ServiceUnavailable", "Throttling", "OperationAborted", "ConditionalRequestConflict"}
+    {"SlowDown", "InternalError", "ServiceUnavailable", "Throttling", "OperationAborted", "ConditionalRequestConflict", "TooManyRequests"}
 )
 _CODE = re.compile(r"[A-Za-z0-9.]{1,64}\Z")
 # A ready client in another loop than its own.

@@ -28,7 +28,7 @@ class LoopLink:
         self._loop = asyncio.get_running_loop()
         self._turns = anyio.Semaphore(limit, fast_acquire=True)
         self._gate = StartGate()
-        self._lock = anyio.Lock()
+        self._lock = anyio.Lock(fast_acquire=True)
         self._lifetime: AsyncGenerator[Any, None] | None = None
         self._client: Any = None
         self._users = 0
@@ -63,10 +63,11 @@ class LoopLink:
                 await lifetime.aclose()
 
     async def _opened(self) -> Any:
-        async with self._lock:
-            if self._client is None:
-                self._lifetime = _lifetime(self._opening)
-                self._client = await anext(self._lifetime)
+        if self._client is None:
+            async with self._lock:
+                if self._client is None:
+                    self._lifetime = _lifetime(self._opening)
+                    self._client = await anext(self._lifetime)
         return self._client
 
     def __del__(self) -> None:

@@ -117,7 +117,7 @@ class Reading:
         cause: BaseException | None = None
         for attempt in range(1, self._settings.attempts + 1):
             try:
-                answer, chunks = yield from await_effect(self._requests.clients.request(run, run_async))
+                answer, chunks = yield from self._requests.repeated(self._requests.clients.request(run, run_async))
             except _BrokenBodyError as error:
                 cause = error.__cause__
             else:

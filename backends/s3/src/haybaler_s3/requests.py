@@ -21,8 +21,8 @@ INLINE_BYTES = 128 * 1024
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
-# Two writers met. The client's own retries leave that out.
-_CONFLICTS = frozenset({"OperationAborted", "ConditionalRequestConflict"})
+# What passes, but is left out by the client's own retries: two requests got into each other's way, or there were many.
+_AGAIN = frozenset({"OperationAborted", "ConditionalRequestConflict", "TooManyRequests", "429"})
 
 
 class Requests:
@@ -53,20 +53,29 @@ class Requests:
 
     def send(self, operation: str, **parameters: Any) -> Steps[Any]:
         """
-        Carry out one operation, again where another request got in its way.
+        Carry out one operation, as `repeated` does.
 
         :param operation: The method's name.
         :param parameters: Its arguments, without the bucket.
         :returns: Steps that end in the answer; they raise what the client raises.
         """
+        return (yield from self.repeated(self.once(operation, **parameters)))
+
+    def repeated(self, effect: Effect[R]) -> Steps[R]:
+        """
+        Make a request, again where another one got in its way.
+
+        :param effect: The request.
+        :returns: Steps that end in the answer; they raise what the client raises.
+        """
         for attempt in range(1, self.settings.attempts):
             try:
-                return (yield from await_effect(self.once(operation, **parameters)))
+                return (yield from await_effect(effect))
             except ClientError as error:
-                if code_of(error) not in _CONFLICTS:
+                if code_of(error) not in _AGAIN:
                     raise
             yield from await_effect(pause(attempt))
-        return (yield from await_effect(self.once(operation, **parameters)))
+        return (yield from await_effect(effect))
 
 
 def code_of(error: ClientError) -> str:

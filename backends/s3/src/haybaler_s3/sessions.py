@@ -1,10 +1,10 @@
 """The sessions that make asynchronous clients, with everything read from disk before an event loop needs it."""
 
-from contextlib import suppress
 from threading import Lock
 from typing import Any
 
 from aiobotocore.session import get_session
+from botocore.exceptions import NoCredentialsError
 from botocore.utils import determine_content_length
 
 # What a session reads from disk when it makes its first client, which takes a third of a second.
@@ -96,8 +96,10 @@ def _find_credentials(session: Any) -> None:
     """Have a session look for credentials in files and the like; what takes an event loop is left to the client."""
     looking = session.get_credentials()
     try:
-        with suppress(StopIteration):
-            looking.send(None)
+        looking.send(None)
+    except StopIteration as found:
+        if found.value is None:
+            raise NoCredentialsError from None
     except Exception:  # noqa: BLE001, S110 - the client looks again, and reports it
         pass
     finally:

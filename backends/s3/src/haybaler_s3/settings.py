@@ -97,6 +97,8 @@ class Settings:
         given = {
             "region_name": self.region_name,
             "endpoint_url": self.endpoint_url,
+            # Without TLS there is nothing to verify, and reading the authorities takes a client a few hundredths of a second.
+            "verify": False if (self.endpoint_url or "").startswith("http://") else None,
             "aws_access_key_id": self.access_key_id and self.access_key_id.resolve_value(),
             "aws_secret_access_key": self.secret_access_key and self.secret_access_key.resolve_value(),
             "aws_session_token": self.session_token and self.session_token.resolve_value(),

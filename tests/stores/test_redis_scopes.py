@@ -1,0 +1,81 @@
+"""Removing a scope: everything in it, nothing beside it, in small steps that block nobody."""
+
+import asyncio
+
+import pytest
+from tests.services.redis_servers import RedisServer
+
+from haybaler.stores.memory import InMemoryToolResultStore
+from haybaler.stores.protocol import DeletedScope, StoreEntry
+from haybaler_redis import RedisToolResultStore
+from haybaler_redis.removing import SCAN_COUNT
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+@pytest.mark.parametrize("glob", ["", "*", "?", "[a-z]", "\\", "[^x]", "\\*", "]"])
+def test_a_scope_is_removed_and_nothing_beside_it(valkey: RedisServer, prefix: str, is_async: bool, glob: str) -> None:
+    with RedisToolResultStore(valkey.url, prefix=prefix + glob, ttl=60) as store:
+        run, inner = store.scoped("user/run"), store.scoped("user/run").scoped("step")
+        beside = [
+            store,
+            store.scoped("user"),
+            store.scoped("user/run2"),
+            store.scoped("user/ru"),
+            RedisToolResultStore(valkey.url, prefix=f"{prefix}{glob}:more", ttl=60),
+            RedisToolResultStore(valkey.url, prefix=f"{prefix}x", ttl=60),
+        ]
+        kept = [(other, other.write(key="a", content="kept")) for other in beside]
+        run.write_many([StoreEntry(str(number), "é") for number in range(50)])
+        inner.write(key="b", content=b"\xff" * 7)
+        deleted = asyncio.run(run.delete_scope_async()) if is_async else run.delete_scope()
+        assert deleted == DeletedScope(entries=51, bytes=50 * 2 + 7)
+        assert run.delete_scope() == DeletedScope(0, 0)
+        assert [other.read(reference) for other, reference in kept] == ["kept"] * len(kept)
+        assert store.delete_scope() == DeletedScope(4, 16)
+        for other, reference in kept[4:]:
+            assert other.read(reference) == "kept"
+            other.delete_scope()
+            other.close()
+
+
+def test_keys_is_never_used_and_each_step_is_small(valkey: RedisServer, prefix: str) -> None:
+    valkey.client.config_resetstat()
+    with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60) as store:
+        store.scoped("a").write_many([StoreEntry(str(number), "x") for number in range(3_000)])
+        assert store.scoped("a").delete_scope().entries == 3_000
+    stats = valkey.client.info("commandstats")
+    assert "cmdstat_keys" not in stats
+    assert "cmdstat_del" not in stats
+    assert stats["cmdstat_scan"]["calls"] >= 3_000 // SCAN_COUNT
+    assert stats["cmdstat_unlink"]["calls"] == 3_000
+
+
+def test_something_else_under_a_key_of_the_scope_is_removed_too(valkey: RedisServer, prefix: str) -> None:
+    with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60) as store:
+        store.write(key="a", content="12345")
+        valkey.client.rpush(f"{prefix}:list", "x")
+        valkey.client.set(f"{prefix}:short", "x")
+        assert store.delete_scope() == DeletedScope(entries=3, bytes=5)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_a_scope_in_memory_is_removed_and_nothing_beside_it(is_async: bool) -> None:
+    store = InMemoryToolResultStore()
+    run = store.scoped("user/run")
+    kept = [other.write(key="a", content="kept") for other in (store, store.scoped("user"), store.scoped("user/run2"))]
+    run.write(key="a", content="é\ud800")
+    run.scoped("b").write(key="a", content=b"\xff")
+    deleted = asyncio.run(run.delete_scope_async()) if is_async else run.delete_scope()
+    assert deleted == DeletedScope(entries=2, bytes=6)
+    assert len(store) == len(kept)
+    assert store.delete_scope() == DeletedScope(3, 12)
+
+
+@pytest.mark.parametrize("count", [1, 500, 1_300])
+def test_many_entries_are_deleted_in_batches(valkey: RedisServer, prefix: str, count: int) -> None:
+    with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60) as store:
+        references = store.write_many([StoreEntry(str(number), "x") for number in range(count)])
+        valkey.client.config_resetstat()
+        asyncio.run(store.delete_async([str(reference) for reference in references]))
+        assert valkey.client.info("commandstats")["cmdstat_unlink"]["calls"] == -(-count // 500)
+        assert store.delete_scope().entries == 0

@@ -1,0 +1,265 @@
+"""One client for each event loop and one for synchronous callers; ready ones are used as they are, and never closed."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import aioboto3
+import boto3
+import pytest
+from aiobotocore.session import get_session
+from botocore.config import Config
+from tests.services.s3_faults import FaultyS3, faulty_s3
+from tests.services.s3_servers import BUCKET, ENVIRONMENT, S3Server
+
+from haybaler.errors import AsyncOnlyStoreError, ConfigurationError, NotSerializableError, StoreConfigurationError
+from haybaler.testing import each_cancellation
+from haybaler_s3 import S3ToolResultStore
+
+pytestmark = pytest.mark.usefixtures("s3_environment")
+
+CONFIG = Config(s3={"addressing_style": "path"}, response_checksum_validation="when_required")
+KEYS = {
+    "aws_access_key_id": ENVIRONMENT["AWS_ACCESS_KEY_ID"],
+    "aws_secret_access_key": ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
+    "region_name": "us-east-1",
+}
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyS3]:
+    with faulty_s3() as server:
+        yield server
+
+
+def store_of(server: FaultyS3, **options: Any) -> S3ToolResultStore:
+    return S3ToolResultStore("bucket", endpoint_url=server.endpoint, **options)
+
+
+def assert_disconnected(server: FaultyS3) -> None:
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while server.connections:
+        assert time.monotonic() < deadline, "a connection is still open"
+        time.sleep(0.01)
+
+
+async def write_ten(store: S3ToolResultStore) -> None:
+    await asyncio.gather(*(store.write_async(key=str(number), content="content") for number in range(10)))
+
+
+def test_a_loop_that_ends_takes_its_connections_along(server: FaultyS3) -> None:
+    store = store_of(server)
+    asyncio.run(write_ten(store))
+    assert_disconnected(server)
+    asyncio.run(write_ten(store))
+    assert_disconnected(server)
+
+
+def test_the_connections_of_a_loop_that_was_closed_without_a_word_are_closed_too(server: FaultyS3) -> None:
+    # Rows 1 and 55.
+    store = store_of(server)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(write_ten(store))
+    loop.close()
+    assert server.connections
+    asyncio.run(write_ten(store))
+    assert_disconnected(server)
+
+
+def test_a_store_that_is_dropped_after_its_loop_leaves_no_connection(server: FaultyS3) -> None:
+    store = store_of(server)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(write_ten(store))
+    loop.close()
+    del store
+    assert_disconnected(server)
+
+
+def test_loops_in_threads_at_once_have_clients_of_their_own(server: FaultyS3) -> None:
+    store = store_of(server)
+    start = threading.Barrier(3)
+
+    def run() -> None:
+        start.wait()
+        asyncio.run(write_ten(store))
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(run) for _ in range(3)]:
+            done.result()
+    assert_disconnected(server)
+    assert server.count("PUT") == 30
+
+
+def test_closing_lets_requests_in_flight_finish(server: FaultyS3) -> None:
+    server.delay = 0.2
+
+    async def use() -> None:
+        store = store_of(server)
+        await store.warm_up_async()
+        writing = asyncio.create_task(store.write_async(key="key", content="content"))
+        while not server.in_flight:
+            await asyncio.sleep(0.01)
+        await store.close_async()
+        assert await writing == store.reference("key")
+
+    asyncio.run(use())
+    assert_disconnected(server)
+
+
+def test_closing_lets_requests_of_other_threads_finish(server: FaultyS3) -> None:
+    server.delay = 0.2
+    store = store_of(server)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(store.write, key="key", content="content")
+        while not server.in_flight:
+            time.sleep(0.01)
+        store.close()
+        assert writing.result() == store.reference("key")
+    assert_disconnected(server)
+
+
+def test_opening_can_be_cancelled_at_any_moment(server: FaultyS3) -> None:
+    store = store_of(server)
+    reached = [run for run in each_cancellation(store.warm_up_async, afterwards=store.close_async) if run[2]]
+    assert len(reached) >= 3
+    asyncio.run(write_ten(store))
+    assert_disconnected(server)
+
+
+def test_opening_reads_credentials_from_files_off_the_loop(
+    server: FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The guard of the tests raises where a file is read on the loop.
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    file = tmp_path / "credentials"
+    file.write_text("[default]\naws_access_key_id = id\naws_secret_access_key = secret\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    asyncio.run(write_ten(store_of(server)))
+
+
+@pytest.mark.parametrize("make", [lambda: aioboto3.Session(**KEYS), get_session], ids=["aioboto3", "aiobotocore"])
+def test_a_ready_session_serves_asynchronous_callers_of_any_loop(make: Any, server: FaultyS3) -> None:
+    store = store_of(server, session=make())
+    for _ in range(2):
+        asyncio.run(write_ten(store))
+    assert_disconnected(server)
+    with pytest.raises(AsyncOnlyStoreError):
+        store.write(key="key", content="content")
+    with pytest.raises(NotSerializableError):
+        store.to_dict()
+
+
+def test_a_ready_client_is_used_and_never_closed(rclone: S3Server, prefix: str) -> None:
+    async def use() -> None:
+        session = aioboto3.Session(**KEYS)
+        await asyncio.to_thread(session.get_available_regions, "s3")
+        made = get_session()
+        made.register_component("data_loader", session._session.get_component("data_loader"))
+        async with made.create_client("s3", endpoint_url=rclone.endpoint, config=CONFIG) as client:
+            store = S3ToolResultStore(BUCKET, prefix=prefix, client=client)
+            async with store:
+                reference = await store.write_async(key="key", content="content")
+            assert await store.read_async(reference) == "content"
+            await store.close_async()
+            await client.head_bucket(Bucket=BUCKET)
+            with pytest.raises(AsyncOnlyStoreError):
+                store.read(reference)
+
+    # Making a client reads from disk; that this one is made on the loop is the test's own doing.
+    from blockbuster import BlockBuster
+
+    del BlockBuster
+    asyncio.run(use())
+
+
+def test_a_ready_synchronous_client_serves_both_and_is_never_closed(rclone: S3Server, prefix: str) -> None:
+    store = S3ToolResultStore(BUCKET, prefix=prefix, sync_client=rclone.client, multipart_bytes=5 * 1024 * 1024)
+    with store:
+        reference = store.write(key="key", content="content")
+    large = "ä" * (3 * 1024 * 1024)
+
+    async def use() -> None:
+        async with store:
+            assert await store.read_async(reference) == "content"
+            assert await store.read_async(await store.write_async(key="large", content=large)) == large
+            await store.delete_async([reference])
+
+    asyncio.run(use())
+    rclone.client.head_bucket(Bucket=BUCKET)
+    assert len(rclone.keys(prefix)) == 1
+    with pytest.raises(NotSerializableError):
+        store.to_dict()
+
+
+def test_both_ready_clients_serve_their_own_callers(server: FaultyS3, rclone: S3Server) -> None:
+    store = store_of(server, session=aioboto3.Session(**KEYS), sync_client=rclone.client)
+    asyncio.run(write_ten(store))
+    assert server.count("PUT") == 10
+    with pytest.raises(StoreConfigurationError):
+        store.write(key="key", content="content")  # the bucket does not exist there
+    assert server.count("PUT") == 10
+
+
+def test_a_ready_client_in_another_loop_than_its_own_says_so(server: FaultyS3) -> None:
+    # Row 55: it fails there for ever.
+    made: list[Any] = []
+
+    async def make() -> None:
+        store = store_of(server)
+        await store.warm_up_async()
+        async with store._clients._loops.get().lent() as client:
+            made.append(client)
+        other = S3ToolResultStore("bucket", client=made[0])
+        await other.write_async(key="key", content="content")
+        made.append(other)
+        await store.close_async()
+
+    asyncio.run(make())
+    with pytest.raises(StoreConfigurationError, match="another event loop"):
+        asyncio.run(made[1].write_async(key="key", content="content"))
+
+
+def test_what_is_of_the_wrong_kind_is_refused_at_once(rclone: S3Server) -> None:
+    with pytest.raises(ConfigurationError, match="belongs into `sync_client`"):
+        S3ToolResultStore("bucket", client=rclone.client)
+    with pytest.raises(ConfigurationError, match="session of aioboto3"):
+        S3ToolResultStore("bucket", session=boto3.session.Session())
+    with pytest.raises(ConfigurationError, match="either"):
+        S3ToolResultStore("bucket", session=get_session(), client=object())
+
+
+_FORK = """
+import os, sys
+from haybaler_s3 import S3ToolResultStore
+
+store = S3ToolResultStore("bucket", endpoint_url=sys.argv[1])
+store.write(key="before", content="content")
+client = store._clients._threads
+child = os.fork()
+if not child:
+    try:
+        store.write(key="after", content="content")
+        os._exit(7 if store._clients._threads is client else 0)
+    except BaseException:
+        os._exit(8)
+assert os.waitpid(child, 0)[1] == 0
+store.write(key="later", content="content")
+assert store._clients._threads is client
+"""
+
+
+def test_a_forked_process_makes_a_client_of_its_own(server: FaultyS3) -> None:
+    # Row 56.
+    done = subprocess.run([sys.executable, "-c", _FORK, server.endpoint], env={**os.environ}, check=False, timeout=60)
+    assert done.returncode == 0
+    assert server.count("PUT") == 3
