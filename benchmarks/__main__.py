@@ -13,7 +13,9 @@ from tests.vocabulary import fill_vocabulary
 from benchmarks.compaction import compaction, loading
 from benchmarks.counting import counts, steps
 from benchmarks.files import files
+from benchmarks.neighbours import neighbours
 from benchmarks.offload_step import many_runs, one_step
+from benchmarks.replay import replay
 from benchmarks.report import LEGEND, Group, console, machine, table, write_json
 
 GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
@@ -21,8 +23,10 @@ GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "runs": many_runs,
     "compaction": compaction,
     "loading": loading,
+    "neighbours": neighbours,
     "steps": steps,
     "counts": counts,
+    "replay": replay,
     "files": files,
 }
 

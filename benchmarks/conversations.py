@@ -43,13 +43,13 @@ def conversation(messages: int, characters: int) -> list[ChatMessage]:
     :returns: The conversation, always the same.
     """
     steps = messages // 2 - 1
-    texts = _texts(characters // steps)
+    results = texts(characters // steps)
     started = [
         ChatMessage.from_system("You are a careful researcher. Cite the file and the line for everything you claim."),
         ChatMessage.from_user("Find out how the standard library schedules its timers, and where it waits."),
     ]
     for number in range(steps):
-        started += step([next(texts)], number)
+        started += step([next(results)], number)
     return started
 
 
@@ -75,7 +75,12 @@ def step(results: Sequence[str], number: int = 0) -> list[ChatMessage]:
     ]
 
 
-def _texts(length: int) -> Iterator[str]:
+def texts(length: int) -> Iterator[str]:
+    """
+    Yield texts without end: code, records and log lines in turn.
+
+    :param length: Characters of each.
+    """
     random = Random(7)
     code = _code()
     while True:

@@ -76,7 +76,7 @@ class Group:
 
 def table(group: Group) -> Table:
     """
-    Lay out a group: medians, and the median ratio to the floor.
+    Lay out a group: medians, and where there is a floor the median ratio to it.
 
     :param group: The group, with its samples.
     :returns: The table.
@@ -86,7 +86,9 @@ def table(group: Group) -> Table:
     laid_out.add_column("", no_wrap=True)
     for column in group.columns:
         laid_out.add_column(column.header, justify="right")
-    laid_out.add_column("x floor", justify="right")
+    with_floor = any(case.who == RAW for case in group.cases)
+    if with_floor:
+        laid_out.add_column("x floor", justify="right")
     for case, following in pairwise([*group.cases, None]):
         assert case is not None
         first = next(other for other in group.cases if other.subject == case.subject) is case
@@ -96,7 +98,7 @@ def table(group: Group) -> Table:
             case.subject if first else "",
             case.who,
             *(column.text(case) for column in group.columns),
-            "" if ratio is None else f"{ratio:,.2f}" if ratio < 100 else f"{ratio:,.0f}",
+            *(["" if ratio is None else f"{ratio:,.2f}" if ratio < 100 else f"{ratio:,.0f}"] if with_floor else []),
             style="bold" if case.who.startswith(HAYBALER) else None,
             end_section=following is not None and following.subject != case.subject,
         )

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-DISTRIBUTIONS = {"haybaler": "haybaler", "haybaler-filesystem": "haybaler_filesystem"}
+DISTRIBUTIONS = {
+    "haybaler": "haybaler",
+    "haybaler-filesystem": "haybaler_filesystem",
+    "haybaler-redis": "haybaler_redis",
+    "haybaler-s3": "haybaler_s3",
+}
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -34,4 +39,11 @@ def test_the_wheel_carries_nothing_but_its_package(name: str) -> None:
 
 def test_the_stores_are_found_through_their_entry_points() -> None:
     stores = {entry.name: entry.load().__name__ for entry in entry_points(group="haybaler.stores")}
-    assert stores == {"memory": "InMemoryToolResultStore", "file": "FileSystemToolResultStore"}
+    assert stores == {
+        "memory": "InMemoryToolResultStore",
+        "file": "FileSystemToolResultStore",
+        "redis": "RedisToolResultStore",
+        "rediss": "RedisToolResultStore",
+        "unix": "RedisToolResultStore",
+        "s3": "S3ToolResultStore",
+    }

@@ -8,6 +8,7 @@ from haystack.dataclasses import ChatMessage, ChatRole, TextContent, ToolCall, T
 from haystack.dataclasses.chat_message import ChatMessageContentT, ReasoningContent
 
 from haybaler.references import compaction_mark
+from haybaler.slices import in_slices
 
 Position = tuple[int, int]  # index of a message, index of a call or result among those of the message
 
@@ -50,7 +51,7 @@ def pair(messages: Sequence[ChatMessage]) -> Pairing:
     :returns: The pairing. Linear in the number of messages, calls and results.
     """
     desk = _Desk()
-    for index, message in enumerate(messages):
+    for index, message in enumerate(in_slices(messages)):
         if message.tool_calls:
             desk.open(index, message.tool_calls)
         for place, result in enumerate(message.tool_call_results):
@@ -129,7 +130,10 @@ def repaired(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """
     pairing = pair(messages)
     broken = {index for index, _ in pairing.orphans | pairing.unanswered}
-    kept = (_without(message, index, pairing) if index in broken else message for index, message in enumerate(messages))
+    kept = (
+        _without(message, index, pairing) if index in broken else message
+        for index, message in enumerate(in_slices(messages))
+    )
     return [message for message in kept if message is not None]
 
 

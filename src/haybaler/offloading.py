@@ -16,6 +16,8 @@ from haybaler.stores.writing import delete_quietly, write_items
 logger = logging.getLogger(__name__)
 
 _SLUG_CHARS = 24
+# So many outcomes are settled on the event loop, in well under a millisecond.
+_INLINE_ITEMS = 100
 
 
 def slot_for(
@@ -93,9 +95,9 @@ def carry_out(plan: OffloadPlan, store: Any, *, timeout: float | None) -> Steps[
             if items:
                 outcomes = yield from await_effect(write_items(store, items, timeout=timeout))
                 written += [outcome for outcome in outcomes if isinstance(outcome, str)]
-                if plan.is_predictable:
+                if plan.is_predictable and len(items) <= _INLINE_ITEMS:
                     plan.settle(outcomes)
-                else:  # the pointers are made and sized only now, which takes its time
+                else:  # there are many, or the pointers are made and sized only now; both takes its time
                     yield from in_worker(plan.settle, outcomes)
         if plan.orphans:
             yield from await_effect(delete_quietly(store, plan.orphans))

@@ -113,6 +113,8 @@ class OffloadPlan:
     :param size: Sizes a message in tokens.
     :param predict: The reference that a key will have; None where the store cannot say. The key itself then stands in
         when a pointer is sized.
+    :param minimum_gain: How many tokens the slots have to save together where that does not cover the surplus, given
+        the index of the first; otherwise nothing is written. None if any saving will do.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class OffloadPlan:
         surplus: int | None,
         size: Callable[[ChatMessage], int],
         predict: Callable[[str], str] | None,
+        minimum_gain: Callable[[int], float] | None = None,
     ) -> None:
         self.messages = list(messages)
         self.changed = False
@@ -131,6 +134,7 @@ class OffloadPlan:
         self.orphans: list[str] = []
         self._slots = iter(slots)
         self._surplus = surplus
+        self._minimum_gain = minimum_gain
         self._size = size
         self._predict = predict or str
         self.is_predictable = predict is not None
@@ -150,6 +154,7 @@ class OffloadPlan:
         """
         self._batch = []
         missing = self._surplus
+        gain = 0
         while missing is None or missing > 0:
             slot = next(self._slots, None)
             if slot is None:
@@ -159,8 +164,16 @@ class OffloadPlan:
             saving = slot.tokens - self._size(replacement)
             if saving > 0:
                 self._batch.append((slot, replacement))
+                gain += saving
                 missing = None if missing is None else missing - saving
+        if self._exhausted and not self.changed and self._is_too_little(gain):
+            self._batch = []
         return [item for slot, _ in self._batch for item in slot.items]
+
+    def _is_too_little(self, gain: int) -> bool:
+        if self._minimum_gain is None or not self._batch:
+            return False
+        return gain < self._minimum_gain(self._batch[0][0].index)
 
     def references_in_flight(self) -> list[str]:
         """

@@ -14,7 +14,7 @@ from haystack.utils.deserialization import deserialize_component_inplace
 
 from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import ConfigurationError
-from haybaler.hooks.context import run_store
+from haybaler.hooks.context import announce_run, run_store
 from haybaler.interop import optional_method
 from haybaler.readback.paging import Answer
 from haybaler.readback.reading import ReadBackLimits
@@ -37,14 +37,13 @@ class ResultTool(Tool):
     :param spec: What the tool is called, how it is described, and what it does.
     :param store: The store for runs without one of their own, or None.
     :param limits: How much one call may read.
-    :param of_one_run: Whether the tool belongs to a single run, so that it may be bound.
     """
 
-    def __init__(self, spec: ToolSpec, store: Any, limits: ReadBackLimits, *, of_one_run: bool = False) -> None:
+    def __init__(self, spec: ToolSpec, store: Any, limits: ReadBackLimits) -> None:
         self.spec = spec
         self.store = store
         self.limits = limits
-        self.of_one_run = of_one_run
+        self.of_one_run = False
         function, async_function = _unbound(spec, store, limits)
         super().__init__(
             name=spec.name,
@@ -54,6 +53,17 @@ class ResultTool(Tool):
             async_function=async_function,
             outputs_to_string={"raw_result": True},  # the content parts of images and files; a text stays a string
         )
+
+    def for_run(self) -> Self:
+        """
+        Return a copy for a single run, which may be bound to the run's store.
+
+        :returns: The copy. Making the tool anew would check its JSON schema again, which takes milliseconds.
+        """
+        own = copy.copy(self)
+        own.of_one_run = True
+        own.function, own.async_function = _unbound(self.spec, self.store, self.limits)
+        return own
 
     def bind(self, store: Any | None) -> None:
         """
@@ -135,9 +145,9 @@ class ToolResultToolset(Toolset):
         """
         spawned = copy.copy(self)
         spawned.tools = [
-            ResultTool(spec, self.store, self.limits, of_one_run=True)
-            for spec in SPECS.values()
-            if selected_tool_names is None or spec.name in selected_tool_names
+            tool.for_run()
+            for tool in self.tools
+            if isinstance(tool, ResultTool) and (selected_tool_names is None or tool.name in selected_tool_names)
         ]
         return spawned
 
@@ -188,12 +198,14 @@ class ToolResultToolset(Toolset):
 
 def bind_tools(state: State) -> None:
     """
-    Bind the read-back tools of a run to the run's store, so that several calls of one step run side by side.
+    Bind the read-back tools of a run to the run's store, so that several calls of one step run side by side, and let
+    the runs inside the run's tools find it.
 
     Hooks call it before the model's next call; until then the tools find the store by themselves, one after another.
 
     :param state: The Agent's live `State`.
     """
+    announce_run(state)
     store = run_store(state)
     for tool in state.data.get("tools") or []:
         if isinstance(tool, ResultTool):

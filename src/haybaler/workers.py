@@ -29,6 +29,10 @@ WORKERS = 32
 _bounded: RunVar[CapacityLimiter] = RunVar("haybaler_workers")
 _unbounded: RunVar[CapacityLimiter] = RunVar("haybaler_unbounded")
 
+with suppress(ImportError):
+    # anyio loads it at the first call, on the event loop, where that takes more than 10 ms.
+    import anyio._backends._asyncio
+
 
 async def run_in_worker(
     function: Callable[[*Ts], R], *args: *Ts, limiter: CapacityLimiter | None = None, abandon: bool = False

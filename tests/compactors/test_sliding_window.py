@@ -359,7 +359,7 @@ def roles_of(messages: list[ChatMessage]) -> list[str]:
 def test_a_merged_note_becomes_the_first_text_of_the_task(colour: str) -> None:
     result = compacted(colour, [SYSTEM, TASK, *steps(1, 4)], 400, merge_note=True)
     assert roles_of(result) == ["system", "user", "assistant", "tool", "assistant", "tool"]
-    assert result[1].texts == [NOTE.format(num_removed=4), "Find the answer."]
+    assert result[1].texts == [f"{NOTE.format(num_removed=4)}\n\nFind the answer."]
     assert without_note(result[1]) == TASK
 
 
@@ -368,7 +368,7 @@ def test_a_merged_note_is_folded_and_the_task_stays_the_task(colour: str) -> Non
     for bound in (SlidingWindowCompactor(merge_note=True), *bound_to_task(merge_note=True)):
         once = compacted(colour, [SYSTEM, TASK, *steps(1, 4)], 400, bound)
         twice = compacted(colour, [*once, *steps(5, 6)], 400, bound)
-        assert twice[1].texts == [NOTE.format(num_removed=8), "Find the answer."]
+        assert twice[1].texts == [f"{NOTE.format(num_removed=8)}\n\nFind the answer."]
         assert without_note(twice[1]) == TASK
         assert twice[2:] == steps(5, 6)
 
@@ -381,7 +381,7 @@ def bound_to_task(**settings: Any) -> list[SlidingWindowCompactor]:
 def test_a_merged_note_goes_into_the_turn_that_follows_the_system_messages(colour: str) -> None:
     messages = [SYSTEM, *turn("One"), *turn("Two"), TASK, *steps(1, 2)]
     result = compacted(colour, messages, 550, merge_note=True)
-    assert result[1].texts == [NOTE.format(num_removed=2), "Two"]
+    assert result[1].texts == [f"{NOTE.format(num_removed=2)}\n\nTwo"]
     assert result[2:] == [*turn("Two")[1:], TASK, *steps(1, 2)]
 
 
@@ -397,7 +397,7 @@ def test_notes_change_between_merged_and_separate_when_the_setting_does(colour: 
     separate = compacted(colour, [*merged, *steps(5, 6)], 400)
     assert separate == [SYSTEM, TASK, note_of(8, 6), *steps(5, 6)]
     again = compacted(colour, [*separate, *steps(7, 8)], 400, merge_note=True)
-    assert again[1].texts == [NOTE.format(num_removed=12), "Find the answer."]
+    assert again[1].texts == [f"{NOTE.format(num_removed=12)}\n\nFind the answer."]
 
 
 @each_colour
@@ -407,7 +407,7 @@ def test_a_task_that_carries_the_note_of_an_earlier_run_stays_the_task(colour: s
     bound = SlidingWindowCompactor(merge_note=True).for_run({RUN_TASK_CONTEXT_KEY: (task,)})
     second = compacted(colour, [*first, *steps(5, 6)], 400, bound)
     third = compacted(colour, [*second, *steps(7, 8)], 400, bound)
-    assert third[1].texts == [NOTE.format(num_removed=12), "Find the answer."]
+    assert third[1].texts == [f"{NOTE.format(num_removed=12)}\n\nFind the answer."]
     assert third[2:] == steps(7, 8)
 
 
@@ -443,7 +443,7 @@ def test_a_merged_note_changes_nothing_but_one_message(
     assert len(merged) <= 1
     for message in merged:
         assert without_note(message) in messages
-        assert message.texts[1:] == without_note(message).texts
+        assert "\n\n".join(message.texts).endswith("\n\n".join(without_note(message).texts))
         assert len(new) == 1
 
 

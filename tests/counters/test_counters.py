@@ -1,6 +1,7 @@
 """The counters that need nothing but the text."""
 
 import asyncio
+import copy
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.compactors.conversations import PNG, answer, conversations
 
-from haybaler import ApproximateTokenCounter, TiktokenCounter
+from haybaler import ApproximateTokenCounter, OpenAITokenCounter, TiktokenCounter
 from haybaler.counters.rendering import is_short, rendered
 from haybaler.errors import ConfigurationError
 
@@ -224,3 +225,11 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     )
     with pytest.raises(ImportError, match=r"pip install haybaler\[tiktoken\]"):
         TiktokenCounter()
+
+
+@pytest.mark.parametrize(
+    "counter", [ApproximateTokenCounter(), TiktokenCounter("cl100k_base"), OpenAITokenCounter("a-model")]
+)
+def test_a_counter_can_be_copied_with_the_agent_that_holds_it(counter: Any) -> None:
+    [copied] = copy.deepcopy([counter])
+    assert copied.to_dict() == counter.to_dict()

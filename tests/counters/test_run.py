@@ -119,6 +119,20 @@ def test_only_the_sizes_of_the_conversation_are_kept() -> None:
     assert (witness.asked[id(kept)], witness.asked[id(dropped)]) == (1, 2)
 
 
+def test_sizes_are_only_looked_through_when_there_are_more_than_messages() -> None:
+    witness = Witness()
+    counter = RunTokenCounter(witness)
+    kept, dropped, new = texts(5, 50, 500)
+    counter.count([kept, dropped])
+    counter.keep_at_most([kept, new])
+    counter.count([kept, dropped])
+    assert set(witness.asked.values()) == {1}
+    counter.count([new])
+    counter.keep_at_most([kept, new])
+    counter.count([kept, new, dropped])
+    assert [witness.asked[id(message)] for message in (kept, new, dropped)] == [1, 1, 2]
+
+
 class Broken:
     """A counter that fails at its second message and would work again later."""
 

@@ -12,12 +12,11 @@ from haystack.components.agents import Agent
 from haystack.components.agents.state.state import State
 from haystack.dataclasses import ChatMessage
 from haystack.hooks import FunctionHook
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.hooks.agents import (
     Colour,
     ScriptedModel,
     agent_state,
+    answered,
     both_colours,
     call,
     calling,
@@ -34,11 +33,12 @@ from haybaler import (
     ApproximateTokenCounter,
     CompactionHook,
     InMemoryToolResultStore,
+    OffloadOverTokens,
     SlidingWindowCompactor,
     ToolResultOffloadCompactor,
     ToolResultOffloadHook,
 )
-from haybaler.hooks.record import Pause, RunRecord
+from haybaler.hooks.record import RunRecord
 
 RUNS = 500
 
@@ -170,40 +170,6 @@ def test_a_state_with_a_record_serializes_as_without() -> None:
     State.from_dict(before)
 
 
-def test_after_success_a_hook_does_not_wait() -> None:
-    pause = Pause()
-    pause.after(90_000, trigger=70_000, context_window=100_000)
-    assert pause.until == 91_000
-    pause.after(60_000, trigger=70_000, context_window=100_000)
-    assert pause == Pause()
-
-
-@pytest.mark.parametrize("fill", [69_500, 70_000])
-def test_each_attempt_in_vain_doubles_the_wait(fill: int) -> None:
-    pause = Pause()
-    waits = []
-    for _ in range(4):
-        pause.after(fill, trigger=70_000, context_window=100_000)
-        waits.append(pause.until - fill)
-    assert waits == [1_000, 2_000, 4_000, 8_000]
-
-
-@given(st.lists(st.integers(69_500, 300_000), min_size=1, max_size=40))
-def test_a_hook_always_waits_for_some_growth_but_not_for_much_beyond_the_middle(fills: list[int]) -> None:
-    pause = Pause()
-    for fill in fills:
-        pause.after(fill, trigger=70_000, context_window=100_000)
-        assert fill + 1_000 <= pause.until <= max(85_000, fill + 1_000)
-
-
-@given(st.lists(st.integers(0, 30), min_size=1), st.integers(1, 20))
-def test_a_window_of_a_few_tokens_makes_no_exception(fills: list[int], context_window: int) -> None:
-    pause = Pause()
-    for fill in fills:
-        pause.after(fill, trigger=0.7 * context_window, context_window=context_window)
-        assert pause == Pause() or pause.until > fill
-
-
 @both_colours
 def test_hooks_share_what_they_count_with_one_counter(colour: Colour) -> None:
     counter = CountingCounter()
@@ -221,6 +187,84 @@ def test_hooks_share_what_they_count_with_one_counter(colour: Colour) -> None:
     )
     colour.run(agent, "task")
     assert max(counter.asked.values()) == 1
+
+
+@both_colours
+def test_4002_messages_are_counted_once_by_all_hooks_together(colour: Colour) -> None:
+    counter = CountingCounter()
+    store = InMemoryToolResultStore()
+    started = [ChatMessage.from_user("task"), ChatMessage.from_user("and quickly")]
+    steps = [(call("fetch", n), pages(40)(step=n)) for n in range(2_000)]
+    started += [m for made, page in steps for m in (calling(made), answered(made, page))]
+    state = agent_state(started)
+    watching = [
+        CompactionHook(SlidingWindowCompactor(), context_window=10**7, token_counter=counter),
+        ToolResultOffloadHook(store, {"*": OffloadOverTokens(10**6)}, token_counter=counter),
+        CompactionHook(ToolResultOffloadCompactor(store), context_window=10**7, token_counter=counter),
+    ]
+    for hook in watching:
+        colour.call(hook, "run", state)
+    assert counter.calls == len(started) == 4_002
+    made = call("fetch", 5_000)
+    state.set("messages", [calling(made), answered(made, "fresh")])
+    for hook in watching:
+        colour.call(hook, "run", state)
+    assert counter.calls == 4_004
+
+
+def known(state: State, counter: Any) -> int:
+    return len(RunRecord.of(state).counter(counter)._sizes)
+
+
+@both_colours
+@pytest.mark.parametrize("figures", [False, True], ids=["no figures", "figures"])
+def test_what_other_hooks_remove_is_forgotten(colour: Colour, figures: bool) -> None:
+    """Somebody cuts the conversation before each call, so haybaler's hook never compacts."""
+    counter = ApproximateTokenCounter()
+    most: list[int] = []
+    gone: list[weakref.ref[ChatMessage]] = []
+
+    def cut(state: State) -> None:
+        messages = state.data["messages"]
+        gone.extend(map(weakref.ref, messages[1:-4]))
+        state.data["messages"] = [messages[0], *messages[-4:]] if len(messages) > 5 else messages
+
+    def watch(state: State) -> None:
+        most.append(known(state, counter) - len(state.data["messages"]))
+        gc.collect()
+        alive.append(sum(message() is not None for message in gone))
+
+    alive: list[int] = []
+    agent = Agent(
+        chat_generator=ScriptedModel(work(30), usage=lambda *_: {"prompt_tokens": 900} if figures else {}),
+        tools=[tool("fetch", pages(400))],
+        hooks={
+            "before_llm": [
+                FunctionHook(function=cut),
+                CompactionHook(SlidingWindowCompactor(), context_window=10**6, token_counter=counter),
+                FunctionHook(function=watch),
+            ],
+            "after_tool": [
+                ToolResultOffloadHook(InMemoryToolResultStore(), {"*": OffloadOverTokens(10**6)}, token_counter=counter)
+            ],
+        },
+    )
+    colour.run(agent, "task")
+    assert len(gone) > 40
+    assert max(most) <= 0
+    assert max(alive) <= 4  # what the Agent itself still holds of the step before
+
+
+@both_colours
+def test_an_offload_hook_alone_forgets_what_others_remove(colour: Colour) -> None:
+    counter = ApproximateTokenCounter()
+    hook = ToolResultOffloadHook(InMemoryToolResultStore(), {"*": OffloadOverTokens(10**6)}, token_counter=counter)
+    state = agent_state([ChatMessage.from_user("task")])
+    for number in range(30):
+        made = call("fetch", number)
+        state.data["messages"] = [state.data["messages"][0], calling(made), answered(made, "page")]
+        colour.call(hook, "run", state)
+        assert known(state, counter) <= 3
 
 
 def test_counters_of_two_hooks_are_not_confused() -> None:

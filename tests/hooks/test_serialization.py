@@ -70,6 +70,7 @@ def test_an_offload_hook_comes_back_as_it_was() -> None:
         ("one",): NeverOffload(),
         "github__*": OffloadOverTokens(50),
         "[ab]*": NeverOffload(),
+        "[1]": NeverOffload(),
         "null": NeverOffload(),
         "12": NeverOffload(),
         '"quoted"': NeverOffload(),

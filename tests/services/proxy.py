@@ -17,16 +17,20 @@ class Proxy:
 
     :param target: The server's port.
     :param tls: For clients that speak TLS.
+    :param host: The server's host.
     """
 
-    def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, target: int, tls: ssl.SSLContext | None = None, host: str = LOOPBACK) -> None:
         self.target = target
+        self._host = host
         self._before: list[int] = []
         self._tls = tls
         self._sockets: set[socket.socket] = set()
         self._listener = _listening(0)
         self.port: int = self._listener.getsockname()[1]
         self.accepted = 0
+        self.flow = threading.Event()  # while it is not set, nothing that clients send on open connections goes on
+        self.flow.set()
         self._threads: list[threading.Thread] = []
         self._serve()
 
@@ -48,13 +52,16 @@ class Proxy:
             self._threads.append(thread)
 
     def _pass_on(self, client: socket.socket, target: int) -> None:
-        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, target)) as server, client:
+        with contextlib.suppress(OSError), socket.create_connection((self._host, target)) as server, client:
+            is_new = not self.flow.is_set()
             near = self._tls.wrap_socket(client, server_side=True) if self._tls else client
             self._sockets |= {near, server}
             with near:
                 while True:
                     waiting = [near] if isinstance(near, ssl.SSLSocket) and near.pending() else []
                     for source in waiting or select.select([near, server], [], [])[0]:
+                        if not is_new:
+                            self.flow.wait()
                         data = source.recv(65536)
                         if not data:
                             return
@@ -67,6 +74,7 @@ class Proxy:
 
     def cut(self) -> None:
         """Refuse new connections and end those that are open."""
+        self.flow.set()
         for held in [self._listener, *self._sockets]:
             with contextlib.suppress(OSError):
                 held.shutdown(socket.SHUT_RDWR)
@@ -91,15 +99,16 @@ def _listening(port: int) -> socket.socket:
 
 
 @contextmanager
-def proxy_to(port: int, tls: ssl.SSLContext | None = None) -> Iterator[Proxy]:
+def proxy_to(port: int, tls: ssl.SSLContext | None = None, host: str = LOOPBACK) -> Iterator[Proxy]:
     """
     Run a proxy.
 
     :param port: The server's port.
     :param tls: For clients that speak TLS.
+    :param host: The server's host.
     :returns: The proxy, while it runs.
     """
-    proxy = Proxy(port, tls)
+    proxy = Proxy(port, tls, host)
     try:
         yield proxy
     finally:

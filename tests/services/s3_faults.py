@@ -47,10 +47,23 @@ class FaultyS3:
     The script, and what happened.
 
     :param answers: For each operation, such as "PUT", what its requests get, in order; the last one stays.
+    :param objects: Body and metadata of each object, by the path of its URL.
+    :param bodies: What an operation that works says, in order; the last one stays.
+    :param requests: The operations, in order.
+    :param port: Where it listens.
+    :param sent: The bytes of all bodies.
+    :param most: The most requests at the same time.
+    :param in_flight: The requests at the moment.
+    :param delay: Seconds that each request takes.
+    :param expected: The paths of requests that waited for permission to send their body.
+    :param connections: The open connections.
+    :param busy: Set once there was a request.
+    :param stopped: Set when the server stops.
     """
 
     answers: Mapping[str, list[Answer]] = field(default_factory=dict)
     objects: dict[str, tuple[bytes, dict[str, str]]] = field(default_factory=dict)
+    bodies: dict[str, list[str]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     port: int = 0
     sent: int = 0
@@ -59,6 +72,7 @@ class FaultyS3:
     delay: float = 0.0
     expected: list[str] = field(default_factory=list)
     connections: set[object] = field(default_factory=set)
+    busy: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -108,6 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         operation = self._operation(query)
         with self.script.lock:
             self.script.in_flight += 1
+            self.script.busy.set()
             self.script.most = max(self.script.most, self.script.in_flight)
         try:
             if self.script.delay:
@@ -130,7 +145,9 @@ class _Handler(BaseHTTPRequestHandler):
             ("PUT", "lifecycle"): "PutLifecycle",
             ("GET", "list-type"): "List",
         }
-        return next((name for (method, key), name in names.items() if method == self.command and key in query), self.command)
+        return next(
+            (name for (method, key), name in names.items() if method == self.command and key in query), self.command
+        )
 
     def _answer(self, operation: str, answer: Answer, path: str, body: bytes) -> None:
         if answer.reset:
@@ -141,7 +158,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.script.stopped.wait()
             self.close_connection = True
         elif answer.code is not None:
-            self._send(answer.status, ERROR.format(code=answer.code, message=answer.message).encode())
+            document = ERROR.format(code=answer.code, message=answer.message).encode()
+            self._send(answer.status, document, truncate=answer.truncate)
         elif operation == "PUT":
             said = {name: value for name, value in self.headers.items() if name.lower().startswith("x-amz-meta-")}
             self.script.objects[path] = body, said
@@ -152,6 +170,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, b"<R><UploadId>1</UploadId></R>")
         elif operation == "CompleteMultipartUpload":
             self._send(200, b"<R><ETag>etag</ETag></R>")
+        elif operation in self.script.bodies:
+            bodies = self.script.bodies[operation]
+            self._send(200, bodies[min(self.script.count(operation), len(bodies)) - 1].encode())
         else:
             self._send(200 if self.command != "DELETE" else 204, b"", {"ETag": '"etag"'})
 

@@ -6,6 +6,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,6 +48,11 @@ class S3Server:
     def endpoint(self) -> str:
         """Its URL."""
         return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def credentials(self) -> Mapping[str, str]:
+        """What it knows its clients by, under the names that boto looks for."""
+        return ENVIRONMENT
 
     def keys(self, prefix: str = "") -> list[str]:
         """Return the keys of all objects, sorted."""
@@ -94,7 +100,6 @@ def s3_server(kind: str = RCLONE) -> Iterator[S3Server]:
     with tempfile.TemporaryDirectory(prefix="haybaler-") as folder:
         server, process = _started(_COMMANDS[kind], Path(folder))
         try:
-            server.client.create_bucket(Bucket=BUCKET)
             yield server
         finally:
             server.client.close()
@@ -111,8 +116,7 @@ def external_server(endpoint: str) -> Iterator[S3Server]:
     """
     server = S3Server(urlsplit(endpoint).port or 80)
     try:
-        if BUCKET not in [bucket["Name"] for bucket in server.client.list_buckets()["Buckets"]]:
-            server.client.create_bucket(Bucket=BUCKET)
+        _make_bucket(server)
         yield server
     finally:
         server.client.close()
@@ -121,7 +125,7 @@ def external_server(endpoint: str) -> Iterator[S3Server]:
 def _started(command: Command, folder: Path) -> tuple[S3Server, ServerProcess]:
     for attempt in range(5):
         server = S3Server(free_port())
-        process = ServerProcess(command(server.port, folder), folder, lambda: _answers(server))
+        process = ServerProcess(command(server.port, folder), folder, partial(_answers, server))
         try:
             process.start()
         except RuntimeError:
@@ -134,11 +138,19 @@ def _started(command: Command, folder: Path) -> tuple[S3Server, ServerProcess]:
 
 
 def _answers(server: S3Server) -> bool:
+    """Whether a server is there and takes objects, which some do a moment after they begin to answer."""
     try:
-        server.client.list_buckets()
+        _make_bucket(server)
+        server.client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
+        server.client.delete_object(Bucket=BUCKET, Key="ready")
     except (BotoCoreError, ClientError):
         return False
     return True
+
+
+def _make_bucket(server: S3Server) -> None:
+    if BUCKET not in [bucket["Name"] for bucket in server.client.list_buckets().get("Buckets", ())]:
+        server.client.create_bucket(Bucket=BUCKET)
 
 
 def _rclone(port: int, folder: Path) -> list[str]:
@@ -162,6 +174,7 @@ def _seaweedfs(port: int, folder: Path) -> list[str]:
     }
     return [
         *(_binary(SEAWEEDFS), "server", f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", f"-dir={data}"),
+        *("-s3.port.iceberg=0", "-s3.port.lance=0"),
         *("-s3", f"-s3.port={port}", f"-s3.config={identities}", "-master.telemetry=false"),
         *("-master.volumeSizeLimitMB=64", "-volume.max=12", "-volume.minFreeSpacePercent=0"),
         *(f"-{name}={number}" for name, number in ports.items()),

@@ -29,9 +29,7 @@ def _open_files() -> int:
 
 def _scanned(content: Content, offset: int, limit: int) -> tuple[StorePage, int]:
     data = encoded(content)
-    scan = PageScan(
-        binary=isinstance(content, bytes), size=len(data), length=len(content), offset=offset, limit=limit
-    )
+    scan = PageScan(binary=isinstance(content, bytes), size=len(data), length=len(content), offset=offset, limit=limit)
     fed = 0
     while scan.wanted:
         position, size = scan.wanted

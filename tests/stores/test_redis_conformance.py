@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
+from tests.services.ports import LOOPBACK
 from tests.services.proxy import Proxy, proxy_to
 from tests.services.redis_servers import RedisServer
 from tests.stores.conftest import EXTERNAL_REDIS
@@ -72,8 +73,13 @@ def redis6_proxy(redis6: RedisServer) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="session")
 def external() -> Iterator[tuple[Proxy, Any]]:
+    """Lead to the server of EXTERNAL_REDIS, which has no password and keeps no other data in its database 0."""
     assert EXTERNAL_REDIS is not None
-    with proxy_to(urlsplit(EXTERNAL_REDIS).port or 6379) as proxy, redis.Redis.from_url(EXTERNAL_REDIS) as client:
+    url = urlsplit(EXTERNAL_REDIS)
+    with (
+        proxy_to(url.port or 6379, host=url.hostname or LOOPBACK) as proxy,
+        redis.Redis(host=LOOPBACK, port=proxy.port) as client,
+    ):
         yield proxy, client
 
 

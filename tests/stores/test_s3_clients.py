@@ -22,7 +22,10 @@ from tests.services.s3_servers import BUCKET, ENVIRONMENT, S3Server
 
 from haybaler.errors import AsyncOnlyStoreError, ConfigurationError, NotSerializableError, StoreConfigurationError
 from haybaler.testing import each_cancellation
+from haybaler.workers import run_in_worker
 from haybaler_s3 import S3ToolResultStore
+from haybaler_s3.abandoned import abandon
+from haybaler_s3.sessions import Sessions
 
 pytestmark = pytest.mark.usefixtures("s3_environment")
 
@@ -106,8 +109,7 @@ def test_closing_lets_requests_in_flight_finish(server: FaultyS3) -> None:
         store = store_of(server)
         await store.warm_up_async()
         writing = asyncio.create_task(store.write_async(key="key", content="content"))
-        while not server.in_flight:
-            await asyncio.sleep(0.01)
+        await run_in_worker(server.busy.wait)
         await store.close_async()
         assert await writing == store.reference("key")
 
@@ -120,8 +122,7 @@ def test_closing_lets_requests_of_other_threads_finish(server: FaultyS3) -> None
     store = store_of(server)
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(store.write, key="key", content="content")
-        while not server.in_flight:
-            time.sleep(0.01)
+        server.busy.wait()
         store.close()
         assert writing.result() == store.reference("key")
     assert_disconnected(server)
@@ -160,12 +161,10 @@ def test_a_ready_session_serves_asynchronous_callers_of_any_loop(make: Any, serv
 
 
 def test_a_ready_client_is_used_and_never_closed(rclone: S3Server, prefix: str) -> None:
+    session, _ = Sessions(None, find_credentials=True).make()
+
     async def use() -> None:
-        session = aioboto3.Session(**KEYS)
-        await asyncio.to_thread(session.get_available_regions, "s3")
-        made = get_session()
-        made.register_component("data_loader", session._session.get_component("data_loader"))
-        async with made.create_client("s3", endpoint_url=rclone.endpoint, config=CONFIG) as client:
+        async with session.create_client("s3", endpoint_url=rclone.endpoint, config=CONFIG) as client:
             store = S3ToolResultStore(BUCKET, prefix=prefix, client=client)
             async with store:
                 reference = await store.write_async(key="key", content="content")
@@ -175,10 +174,6 @@ def test_a_ready_client_is_used_and_never_closed(rclone: S3Server, prefix: str) 
             with pytest.raises(AsyncOnlyStoreError):
                 store.read(reference)
 
-    # Making a client reads from disk; that this one is made on the loop is the test's own doing.
-    from blockbuster import BlockBuster
-
-    del BlockBuster
     asyncio.run(use())
 
 
@@ -212,21 +207,21 @@ def test_both_ready_clients_serve_their_own_callers(server: FaultyS3, rclone: S3
 
 def test_a_ready_client_in_another_loop_than_its_own_says_so(server: FaultyS3) -> None:
     # Row 55: it fails there for ever.
-    made: list[Any] = []
+    session, _ = Sessions(None, find_credentials=True).make()
+    client: Any = None
 
-    async def make() -> None:
-        store = store_of(server)
-        await store.warm_up_async()
-        async with store._clients._loops.get().lent() as client:
-            made.append(client)
-        other = S3ToolResultStore("bucket", client=made[0])
-        await other.write_async(key="key", content="content")
-        made.append(other)
-        await store.close_async()
+    async def use() -> S3ToolResultStore:
+        nonlocal client
+        client = await session.create_client("s3", endpoint_url=server.endpoint, config=CONFIG).__aenter__()
+        store = S3ToolResultStore("bucket", client=client)
+        await write_ten(store)
+        return store
 
-    asyncio.run(make())
+    store = asyncio.run(use())
     with pytest.raises(StoreConfigurationError, match="another event loop"):
-        asyncio.run(made[1].write_async(key="key", content="content"))
+        asyncio.run(store.write_async(key="key", content="content"))
+    abandon(client)
+    assert_disconnected(server)
 
 
 def test_what_is_of_the_wrong_kind_is_refused_at_once(rclone: S3Server) -> None:

@@ -21,6 +21,7 @@ from haybaler.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from haybaler.stores.protocol import StoreEntry, StorePage
 from haybaler_s3 import S3ToolResultStore
 
 T = TypeVar("T")
@@ -67,6 +68,12 @@ def read(store: S3ToolResultStore, colour: str, reference: str) -> str | bytes:
 
 def delete(store: S3ToolResultStore, colour: str, references: list[str]) -> None:
     call(store, colour, lambda s: s.delete(references), lambda s: s.delete_async(references))
+
+
+def page(store: S3ToolResultStore, colour: str, reference: str) -> StorePage:
+    return call(
+        store, colour, lambda s: s.read_page(reference, limit=5), lambda s: s.read_page_async(reference, limit=5)
+    )
 
 
 FAILURES = [
@@ -125,9 +132,10 @@ def test_a_failure_of_a_read_is_the_right_error_after_so_many_attempts(
         Answer(500, "InternalError"),
         Answer(409, "OperationAborted"),
         Answer(reset=True),
+        Answer(500, "InternalError", truncate=True),
         Answer(hang=True),
     ],
-    ids=["SlowDown", "InternalError", "OperationAborted", "reset", "hang"],
+    ids=["SlowDown", "InternalError", "OperationAborted", "reset", "truncated", "hang"],
 )
 def test_what_passes_is_not_noticed(answer: Answer, colour: str) -> None:
     with faulty_s3(PUT=[answer, WELL], GET=[answer, WELL]) as server:
@@ -224,7 +232,12 @@ def test_an_object_without_its_metadata_is_corrupt(colour: str) -> None:
         with pytest.raises(CorruptEntryError):
             read(store, colour, reference)
         with pytest.raises(CorruptEntryError):
-            call(store, colour, lambda s: s.read_page(reference, limit=5), lambda s: s.read_page_async(reference, limit=5))
+            call(
+                store,
+                colour,
+                lambda s: s.read_page(reference, limit=5),
+                lambda s: s.read_page_async(reference, limit=5),
+            )
 
 
 @both_colours
@@ -247,7 +260,7 @@ def test_the_case_of_metadata_names_does_not_matter(colour: str) -> None:
         reference = write(store, colour)
         (path,) = server.objects
         data, said = server.objects[path]
-        server.objects[path] = data, {"X-Amz-Meta-Haybaler": value for value in said.values()}
+        server.objects[path] = data, {name.title(): value for name, value in said.items()}
         assert read(store, colour, reference) == "content"
 
 
@@ -298,18 +311,18 @@ def test_an_upload_that_fails_is_aborted(failing: str, colour: str) -> None:
 def test_an_upload_that_cannot_be_aborted_still_reports_its_own_failure(
     colour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with faulty_s3(
-        UploadPart=[Answer(403, "AccessDenied")], AbortMultipartUpload=[Answer(403, "AccessDenied")]
-    ) as server:
-        with pytest.raises(StoreConfigurationError):
-            write(store_of(server, read_timeout=5), colour, b"x" * (12 * MIB))
+    with (
+        faulty_s3(
+            UploadPart=[Answer(403, "AccessDenied")], AbortMultipartUpload=[Answer(403, "AccessDenied")]
+        ) as server,
+        pytest.raises(StoreConfigurationError),
+    ):
+        write(store_of(server, read_timeout=5), colour, b"x" * (12 * MIB))
     assert "could not be aborted" in caplog.text
 
 
 @both_colours
 def test_one_failing_entry_of_a_batch_harms_no_other(colour: str) -> None:
-    from haybaler import StoreEntry
-
     entries = [StoreEntry(str(number), f"content {number}") for number in range(20)]
     entries[7] = StoreEntry("7", "x" * 100)
     with faulty_s3() as server:

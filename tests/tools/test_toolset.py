@@ -62,6 +62,20 @@ def test_a_copy_for_a_run_has_the_selected_tools_and_shares_none(names: set[str]
     assert spawned.limits == toolset.limits
 
 
+def test_a_copy_for_a_run_is_not_validated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    toolset = ToolResultToolset(SyncStore(ref="mine"))
+    monkeypatch.delattr(Tool, "__post_init__")
+    assert [tool.tool_spec for tool in toolset.spawn()] == [tool.tool_spec for tool in toolset]
+
+
+def test_a_copy_of_a_bound_copy_is_not_bound() -> None:
+    bound = ToolResultToolset(SyncStore(ref="mine")).spawn()
+    assert isinstance(bound.tools[0], ResultTool)
+    bound.tools[0].bind(SyncStore(ref="theirs"))
+    assert bound.tools[0].invoke(reference="ref").endswith("theirs")
+    assert bound.spawn().tools[0].invoke(reference="ref").endswith("mine")
+
+
 def test_a_tool_that_runs_share_is_never_bound() -> None:
     [tool, _] = ToolResultToolset(SyncStore(ref="mine"))
     assert isinstance(tool, ResultTool)

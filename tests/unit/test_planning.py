@@ -149,3 +149,49 @@ def test_results_of_the_newest_steps_are_protected() -> None:
     assert unprotected_results(MESSAGES, 3) == [1]
     assert unprotected_results(MESSAGES, 9) == []
     assert unprotected_results([], 1) == []
+
+
+def frugal(surplus: int, minimum: int) -> tuple[OffloadPlan, list[int]]:
+    asked: list[int] = []
+
+    def minimum_gain(first: int) -> int:
+        asked.append(first)
+        return minimum
+
+    slots = (slot(index, MESSAGES[index]) for index in RESULTS)
+    plan = OffloadPlan(MESSAGES, slots, surplus=surplus, size=size, predict=str, minimum_gain=minimum_gain)
+    return plan, asked
+
+
+SAVING = 1000 - len("Tool result offloaded to text (1000 characters) at 'key1_0'")
+
+
+def test_where_all_slots_together_save_too_little_nothing_is_written() -> None:
+    plan, asked = frugal(10_000, 3 * SAVING + 1)
+    assert plan.next_batch() == []
+    assert plan.is_complete
+    assert plan.references_in_flight() == []
+    assert asked == [RESULTS[0]]
+
+
+def test_where_they_save_enough_all_are_written() -> None:
+    plan, _ = frugal(10_000, 3 * SAVING)
+    assert len(plan.next_batch()) == 3
+
+
+def test_what_covers_the_surplus_needs_no_minimum() -> None:
+    plan, asked = frugal(2 * SAVING, 10_000)
+    assert len(plan.next_batch()) == 2
+    assert asked == []
+
+
+def test_what_replaces_failed_writes_has_to_save_enough_only_if_nothing_was_written() -> None:
+    plan, _ = frugal(2 * SAVING, SAVING + 1)
+    plan.next_batch()
+    plan.settle([StoreError("refused"), "key3_0"])
+    assert [key for key, _ in plan.next_batch()] == ["key5_0"]
+    plan, asked = frugal(2 * SAVING, SAVING + 1)
+    plan.next_batch()
+    plan.settle([StoreError("refused")] * 2)
+    assert plan.next_batch() == []
+    assert asked == [RESULTS[2]]

@@ -15,6 +15,9 @@ STRATEGY = "sliding_window"
 MERGED_NOTE_META = "context_compaction_merged_note"
 
 
+_GAP = "\n\n"
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """
@@ -43,16 +46,20 @@ class Note:
 
     def merged_into(self, message: ChatMessage) -> ChatMessage:
         """
-        Put the note before the first text of a user's message.
+        Put the note before the first text of a user's message; into the same part, since `ChatMessage.text`, and much
+        code that uses it, sees the first part only.
 
         :param message: The message; it is not touched.
         :returns: A new message, from which `without_note` makes the old one again.
         """
-        return replace(
-            message,
-            _content=[TextContent(self.text), *message._content],  # noqa: SLF001 - there is no public way to all parts
-            _meta={**message.meta, MERGED_NOTE_META: {**self._figures, "text": self.text}},
-        )
+        content = list(message._content)  # noqa: SLF001 - there is no public way to all parts
+        place = next((n for n, part in enumerate(content) if isinstance(part, TextContent)), None)
+        if place is None:
+            content.insert(0, TextContent(self.text))
+        else:
+            content[place] = TextContent(self.text + _GAP + message.texts[0])
+        figures = {**self._figures, "text": self.text}
+        return replace(message, _content=content, _meta={**message.meta, MERGED_NOTE_META: figures})
 
 
 def is_note(message: ChatMessage) -> bool:
@@ -74,10 +81,15 @@ def without_note(message: ChatMessage) -> ChatMessage:
     """
     if MERGED_NOTE_META not in message.meta:
         return message
-    note = TextContent(str(_figures(message).get("text")))
+    note = str(_figures(message).get("text"))
     content = list(message._content)  # noqa: SLF001 - there is no public way to all parts
-    if note in content:
-        content.remove(note)
+    for place, part in enumerate(content):
+        if isinstance(part, TextContent) and part.text == note:
+            del content[place]
+            break
+        if isinstance(part, TextContent) and part.text.startswith(note + _GAP):
+            content[place] = TextContent(part.text.removeprefix(note + _GAP))
+            break
     meta = {key: value for key, value in message.meta.items() if key != MERGED_NOTE_META}
     return replace(message, _content=content, _meta=meta)
 

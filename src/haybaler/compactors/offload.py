@@ -10,13 +10,15 @@ from haystack.dataclasses import ChatMessage
 from haybaler.compactors.protocol import SteppedCompactor
 from haybaler.compactors.pruning import check_limits
 from haybaler.counters.run import RunTokenCounter
+from haybaler.economy import invalidated
 from haybaler.effects import Steps
-from haybaler.hooks.context import RESULT_STORE_CONTEXT_KEY
+from haybaler.hooks.context import MINIMUM_GAIN_CONTEXT_KEY, RESULT_STORE_CONTEXT_KEY
 from haybaler.interop import optional_method
 from haybaler.offloading import carry_out, slot_for
 from haybaler.planning import OffloadPlan, Slot, unprotected_results
 from haybaler.references import COMPACTION_META, compaction_mark, is_offloaded, is_read_back
 from haybaler.serialization import deserialize_parts, serialized
+from haybaler.slices import in_slices
 from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.writing import predictor
 
@@ -59,19 +61,23 @@ class ToolResultOffloadCompactor(SteppedCompactor):
         self.preview_chars = preview_chars
         self.offload_errors = offload_errors
         self.write_timeout = write_timeout
+        self._minimum_gain = 0.0
 
     def for_run(self, hook_context: Mapping[str, Any]) -> Self:
         """
-        Return a compactor that writes to the run's own store.
+        Return a compactor that writes to the run's own store, and writes nothing where too little can be gained.
 
-        :param hook_context: The run's context.
-        :returns: A copy bound to the store under `RESULT_STORE_CONTEXT_KEY`, or the compactor itself if there is none.
+        :param hook_context: The run's context: the store under `RESULT_STORE_CONTEXT_KEY`, and the part of the
+            changed prompt that has to be saved if the target is not reached under `MINIMUM_GAIN_CONTEXT_KEY`.
+        :returns: A copy bound to what there is of both, or the compactor itself if there is neither.
         """
         store = hook_context.get(RESULT_STORE_CONTEXT_KEY)
-        if store is None:
+        minimum_gain = hook_context.get(MINIMUM_GAIN_CONTEXT_KEY)
+        if store is None and minimum_gain is None:
             return self
         bound = copy.copy(self)
-        bound.store = store
+        bound.store = self.store if store is None else store
+        bound._minimum_gain = minimum_gain or 0.0  # noqa: SLF001 - a copy of this very object
         return bound
 
     def _rewrite(
@@ -83,11 +89,12 @@ class ToolResultOffloadCompactor(SteppedCompactor):
             surplus=sum(sizes) - target_tokens,
             size=counter.size,
             predict=predictor(self.store),
+            minimum_gain=lambda first: self._minimum_gain * invalidated(messages, sizes, first),
         )
         return (yield from carry_out(plan, self.store, timeout=self.write_timeout))
 
     def _slots(self, messages: list[ChatMessage], sizes: list[int]) -> Iterator[Slot]:
-        for index in unprotected_results(messages, self.min_keep_steps):
+        for index in in_slices(unprotected_results(messages, self.min_keep_steps)):
             slot = (
                 self._slot(messages[index], index, sizes[index])
                 if self._may_move(messages[index], sizes[index])

@@ -11,6 +11,7 @@ from haybaler.effects import Steps, in_worker
 from haybaler.errors import ConfigurationError
 from haybaler.planning import unprotected_results, with_results
 from haybaler.references import COMPACTION_META, OFFLOADED_META, compaction_mark, is_read_back
+from haybaler.slices import in_slices
 
 STRATEGY = "tool_result_pruning"
 DEFAULT_PLACEHOLDER = "[Tool result removed to free up context. Call `{tool_name}` again if you need it.]"
@@ -55,7 +56,7 @@ class ToolResultPruningCompactor(SteppedCompactor):
     ) -> list[ChatMessage]:
         pruned = list(messages)
         surplus = sum(sizes) - target_tokens
-        for index in unprotected_results(messages, self.min_keep_steps):
+        for index in in_slices(unprotected_results(messages, self.min_keep_steps)):
             if surplus <= 0:
                 break
             if not self._may_prune(messages[index], sizes[index]):

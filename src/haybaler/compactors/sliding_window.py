@@ -35,7 +35,7 @@ class SlidingWindowCompactor(SteppedCompactor):
     :param min_keep_steps: How many of the newest steps of the task stay, whatever the target; 0 lets all go.
     :param omission_note: The note, a user message; `{num_removed}` becomes the number of removed messages. None leaves
         no note.
-    :param merge_note: Whether the note becomes a first text part of the user message beside it, so that no two user
+    :param merge_note: Whether the note is put before the text of the user message beside it, so that no two user
         messages follow each other because of it: some chat templates demand strictly alternating roles. Where there is
         no user message beside it, it stays a message of its own.
     :raises ConfigurationError: If `min_keep_steps` is negative.

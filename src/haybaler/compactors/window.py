@@ -8,6 +8,7 @@ from haystack.dataclasses import ChatMessage, ChatRole
 
 from haybaler.compactors.notes import is_note, removed_before, without_note
 from haybaler.conversation import current_task, is_compaction_product, is_users, leading_system_end, pair
+from haybaler.slices import in_slices
 
 
 @dataclass(slots=True)
@@ -107,7 +108,7 @@ def open_window(messages: Sequence[ChatMessage], *, task: Sequence[ChatMessage],
     :param min_keep_steps: How many of the newest steps of the task stay.
     :returns: The window, with nothing removed yet.
     """
-    plain = [without_note(message) for message in messages]
+    plain = [without_note(message) for message in in_slices(messages)]
     system_end = leading_system_end(plain)
     task_indices = _find(task, messages, plain) or current_task(plain)
     task_end = max(task_indices, default=system_end - 1) + 1

@@ -86,7 +86,7 @@ def _objects(data: bytes) -> Iterator[bytes]:
         yield written
         if budget > 0 and b"/ObjStm" in written and (begin := _STREAM.search(written)):
             inflated = _inflated(written[begin.end() :], budget)
-            budget -= len(inflated)
+            budget -= max(len(inflated), 1_000)  # a damaged stream costs time too
             yield from _packed(inflated, _FIRST.search(written, 0, begin.start()))
 
 

@@ -137,6 +137,10 @@ class OpenAITokenCounter:
         for client in self._async_clients.pop() or []:
             await client.close()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the counter itself, so that Agents can be copied: what it opened is shared, and its settings stay."""
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """
         Serialize the counter.

@@ -12,7 +12,9 @@ from haybaler.counters.approximate import ApproximateTokenCounter
 from haybaler.counters.learned import LearnedSizes
 from haybaler.counters.rendering import is_short, words_in
 from haybaler.effects import Effect, Steps, await_effect, in_worker, perform, perform_async
+from haybaler.errors import ConfigurationError
 from haybaler.interop import method
+from haybaler.slices import in_slices
 from haybaler.workers import run_in_worker
 
 logger = logging.getLogger(__name__)
@@ -109,7 +111,7 @@ class RunTokenCounter:
         """
         tools_size = yield from self.tools_size(tools)
         try:
-            counted = int((yield from await_effect(method(self._counter, "count", list(messages), tools))))
+            counted = _plausible((yield from await_effect(method(self._counter, "count", list(messages), tools))))
         except Exception as error:  # noqa: BLE001 - counting never ends a run
             self._fall_back(error)
             return sum((yield from self.sizes(messages))) + tools_size
@@ -135,7 +137,7 @@ class RunTokenCounter:
 
     def _judge_each(self, messages: Sequence[ChatMessage]) -> None:
         likely = getattr(self._estimate or self._counter, "likely", None)
-        for message in messages:
+        for message in in_slices(messages):
             if id(message) not in self._sizes:
                 self._count_each([message])
             counted = self._sizes[id(message)].tokens
@@ -188,6 +190,15 @@ class RunTokenCounter:
         self._likely = {key: size for key, size in self._likely.items() if key in kept}
         self._learned.keep_only(kept)
 
+    def keep_at_most(self, messages: Sequence[ChatMessage]) -> None:
+        """
+        Forget the sizes of other messages if there must be some: more are known than there are messages.
+
+        :param messages: The conversation as it is now.
+        """
+        if len(self._sizes) > len(messages):
+            self.keep_only(messages)
+
     def count(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
         """
         Count the tokens of messages and tools, so that any compactor can use this counter.
@@ -213,7 +224,7 @@ class RunTokenCounter:
         return sum(sizes) + ((yield from self.tools_size(tools)) if tools else 0)
 
     def _count_each(self, messages: Sequence[ChatMessage]) -> None:
-        for message in messages:
+        for message in in_slices(messages):
             self._sizes[id(message)] = _Sized(message, self._try([message], None), words_in(message))
 
     async def _count_each_async(self, messages: Sequence[ChatMessage]) -> None:
@@ -230,13 +241,13 @@ class RunTokenCounter:
     def _try(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
         with self._falling_back():
             if self._estimate is None:
-                return int(method(self._counter, "count", messages, tools).run())
+                return _plausible(method(self._counter, "count", messages, tools).run())
         return self._estimated(messages, tools)
 
     async def _try_async(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
         with self._falling_back():
             if self._estimate is None:
-                return int(await method(self._counter, "count", messages, tools).run_async())
+                return _plausible(await method(self._counter, "count", messages, tools).run_async())
         return self._estimated(messages, tools)
 
     @contextmanager
@@ -265,3 +276,9 @@ class RunTokenCounter:
         """
         serialized: dict[str, Any] = self._counter.to_dict()
         return serialized
+
+
+def _plausible(counted: float) -> int:
+    if counted < 0:
+        raise ConfigurationError("A token counter gave a negative number.")
+    return int(counted)

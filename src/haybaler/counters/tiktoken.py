@@ -109,6 +109,10 @@ class TiktokenCounter:
         """
         return await run_in_worker(self.count, messages, tools)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the counter itself, so that Agents can be copied: what it opened is shared, and its settings stay."""
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """
         Serialize the counter.

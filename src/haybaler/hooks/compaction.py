@@ -15,13 +15,21 @@ from haybaler.compactors.protocol import Compactor, SteppedCompactor
 from haybaler.conversation import last_assistant_index, repaired
 from haybaler.counters.approximate import ApproximateTokenCounter
 from haybaler.counters.protocol import AnyTokenCounter
+from haybaler.economy import Limits, first_change, invalidated
 from haybaler.effects import Steps, await_effect, in_worker, perform, perform_async
 from haybaler.errors import ConfigurationError, HaybalerError
-from haybaler.hooks.context import RUN_TASK_CONTEXT_KEY, hook_context
+from haybaler.hooks.context import (
+    MINIMUM_GAIN_CONTEXT_KEY,
+    RESULT_STORE_CONTEXT_KEY,
+    RUN_TASK_CONTEXT_KEY,
+    hook_context,
+    run_store,
+)
 from haybaler.hooks.lifecycle import run_lifecycle
 from haybaler.hooks.measuring import measure
-from haybaler.hooks.record import Pause, RunRecord
+from haybaler.hooks.record import RunRecord
 from haybaler.interop import describe, method
+from haybaler.references import is_offloaded
 from haybaler.serialization import deserialize_parts, serialized
 from haybaler.tools import bind_tools
 
@@ -91,19 +99,18 @@ class CompactionHook:
     def _steps(self, state: State) -> Steps[None]:
         bind_tools(state)
         record = RunRecord.of(state)
-        counter = record.counter(self.token_counter)
+        limits = self._limits
         fill = yield from measure(
-            state, record, self.token_counter, context_window=self.context_window, trigger=self._trigger
+            state, record, self.token_counter, context_window=limits.window, trigger=limits.trigger
         )
-        if not self._is_due(fill.tokens, record.pause(self)):
+        pause = record.pause(self)
+        if not self._is_due(fill.tokens, limits.trigger) or fill.tokens < pause.until:
             return
-        target = fill.target(self.compact_to * self.context_window)
-        compacted = yield from self._compacted(state, record, target)
+        target, minimum_gain = fill.target(limits.goal), limits.minimum_gain(fill.tokens)
+        compacted = yield from self._compacted(state, record, target, minimum_gain)
         tokens = fill.tokens
         if compacted is not None:
-            kept = yield from counter.sizes(compacted)
-            counter.keep_only(compacted)
-            tokens = self._apply(state, record, compacted, kept, fill)
+            tokens = yield from self._apply(state, record, compacted, fill)
             logger.debug(
                 "Compacted the conversation of an Agent.",
                 extra={
@@ -114,35 +121,58 @@ class CompactionHook:
                 },
             )
         _tag(target_tokens=target, compacted=compacted is not None)
-        record.pause(self).after(tokens, trigger=self._trigger, context_window=self.context_window)
+        pause.after(tokens, limits)
 
     @property
-    def _trigger(self) -> float:
-        return self.compact_at * self.context_window
+    def _limits(self) -> Limits:
+        return Limits(
+            self.context_window,
+            trigger=self.compact_at * self.context_window,
+            goal=self.compact_to * self.context_window,
+        )
 
-    def _is_due(self, fill: int, pause: Pause) -> bool:
-        triggered = fill >= self._trigger
+    def _is_due(self, fill: int, trigger: float) -> bool:
+        triggered = fill >= trigger
         _tag(
             strategy=generate_qualified_class_name(type(self.compactor)),
             estimated_context_tokens=fill,
             triggered=triggered,
         )
-        return triggered and fill >= pause.until
+        return triggered
 
-    def _compacted(self, state: State, record: RunRecord, target: int) -> Steps[list[ChatMessage] | None]:
+    def _compacted(
+        self, state: State, record: RunRecord, target: int, minimum_gain: float
+    ) -> Steps[list[ChatMessage] | None]:
         try:
-            return (yield from self._rewritten(state, record, target))
+            rewritten = yield from self._rewritten(state, record, target, minimum_gain)
         except Exception as error:  # noqa: BLE001 - a run with a long conversation is better than none
             logger.warning(
                 "A compactor failed; the conversation stays as it is.",
                 extra={"compactor": type(self.compactor).__name__, "error": describe(error)},
             )
             return None
+        if rewritten is None:
+            return None
+        counter = record.counter(self.token_counter)
+        messages: list[ChatMessage] = state.data["messages"]
+        sizes = yield from counter.sizes(messages)
+        before, after = sum(sizes), sum((yield from counter.sizes(rewritten)))
+        least = minimum_gain * invalidated(messages, sizes, first_change(messages, rewritten))
+        # What somebody's compactor has stored by now would lie in the store in vain.
+        worthwhile = after <= target or before - after >= least or _has_stored(messages, rewritten)
+        return rewritten if after < before and worthwhile else None
 
-    def _rewritten(self, state: State, record: RunRecord, target: int) -> Steps[list[ChatMessage] | None]:
+    def _rewritten(
+        self, state: State, record: RunRecord, target: int, minimum_gain: float
+    ) -> Steps[list[ChatMessage] | None]:
         compactor = self.compactor
         if hasattr(compactor, "for_run"):
-            compactor = compactor.for_run({**hook_context(state), RUN_TASK_CONTEXT_KEY: record.task})
+            own = {
+                RUN_TASK_CONTEXT_KEY: record.task,
+                MINIMUM_GAIN_CONTEXT_KEY: minimum_gain,
+                RESULT_STORE_CONTEXT_KEY: run_store(state),
+            }
+            compactor = compactor.for_run({**hook_context(state), **own})
         compact = method(
             compactor,
             "compact",
@@ -159,10 +189,11 @@ class CompactionHook:
         # results: cancelled there, the run would leave entries that nothing refers to.
         return compacted if isinstance(compactor, SteppedCompactor) else (yield from in_worker(repaired, compacted))
 
-    def _apply(
-        self, state: State, record: RunRecord, compacted: list[ChatMessage], sizes: Sequence[int], fill: Fill
-    ) -> int:
+    def _apply(self, state: State, record: RunRecord, compacted: list[ChatMessage], fill: Fill) -> Steps[int]:
         """Put a compacted conversation into the `State` and return how full the window is now, in tokens."""
+        counter = record.counter(self.token_counter)
+        sizes = yield from counter.sizes(compacted)
+        counter.keep_only(compacted)
         last = record.anchor(self.token_counter)
         covered = compacted[: last_assistant_index(compacted) + 1] or compacted
         tokens = sum(sizes[: len(covered)]) + fill.fixed
@@ -228,3 +259,8 @@ def _tag(**tags: object) -> None:
     span = tracer.current_span()
     if span is not None:
         span.set_tags({f"{_TAG}{name}": value for name, value in tags.items()})
+
+
+def _has_stored(before: Sequence[ChatMessage], after: Sequence[ChatMessage]) -> bool:
+    known = {id(message) for message in before}
+    return any(is_offloaded(message) and id(message) not in known for message in after)

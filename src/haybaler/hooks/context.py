@@ -1,7 +1,12 @@
 """What a run brings along in the Agent's `hook_context`, and how it is read without copying it."""
 
+from asyncio import current_task
 from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
+from weakref import ref
 
 from haystack.components.agents.state.state import State
 
@@ -10,6 +15,10 @@ RESULT_STORE_CONTEXT_KEY = "tool_result_store"
 
 # What `CompactionHook` adds for compactors: the messages that the run was started with as its task, a tuple.
 RUN_TASK_CONTEXT_KEY = "haybaler_run_task"
+
+# And: which part of the prompt that it changes a rewrite has to save if it does not reach the target, a number from 0
+# to 1. `CompactionHook` discards rewrites that save less; a compactor that stores something decides before it does.
+MINIMUM_GAIN_CONTEXT_KEY = "haybaler_minimum_gain"
 
 
 def hook_context(state: State) -> Mapping[str, Any]:
@@ -24,9 +33,55 @@ def hook_context(state: State) -> Mapping[str, Any]:
 
 def run_store(state: State) -> Any | None:
     """
-    Return the store that the run brought along.
+    Return the store that the run brought along, or that the run brought whose tool it is.
 
     :param state: The Agent's live `State`.
     :returns: The store, or None.
     """
-    return hook_context(state).get(RESULT_STORE_CONTEXT_KEY)
+    own = hook_context(state).get(RESULT_STORE_CONTEXT_KEY)
+    return own if own is not None else _store_of_outer_run(state)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    state: "ref[State]"
+    place: int  # the task, or the thread outside of event loops, in which the run's hooks are called
+    store: Any  # for the runs inside its tools
+    inherited: Any  # from the run whose tool it is itself
+
+
+# Haystack gives a sub-agent no `hook_context`. What it does inherit is the context of the tool call it runs in.
+_running: ContextVar[_Running | None] = ContextVar("haybaler_running", default=None)
+
+
+def announce_run(state: State) -> None:
+    """
+    Let the runs inside a run's tools find its store. Called by each hook.
+
+    :param state: The Agent's live `State`.
+    """
+    _running.set(_Running(ref(state), _place(), run_store(state), _store_of_outer_run(state)))
+
+
+def _store_of_outer_run(state: State) -> Any | None:
+    """
+    Return the store of the run whose tool this run is.
+
+    An earlier run in the same task or thread left its name as well. It is told by this: its tools are not being
+    called any more, or this is the very place where it ran itself, which a tool call never is.
+    """
+    running = _running.get()
+    outer = running.state() if running else None
+    if running is not None and outer is state:
+        return running.inherited  # found when the run's first hook announced it
+    if running is None or outer is None or running.place == _place():
+        return None
+    messages = outer.data.get("messages") or []
+    return running.store if messages and messages[-1].tool_calls else None
+
+
+def _place() -> int:
+    try:
+        return id(current_task())
+    except RuntimeError:
+        return get_ident()

@@ -62,6 +62,7 @@ def _estimated(state: State, record: RunRecord, token_counter: Any, *, context_w
         anchor = Anchor(reported, covered, expected, overhead)
     record.set_anchor(token_counter, anchor)
     record.set_left(token_counter, messages)
+    counter.keep_at_most(messages)  # other hooks may have removed some
     return Fill(anchor.tokens + sum(sizes[len(covered) :]), tools + anchor.overhead)
 
 

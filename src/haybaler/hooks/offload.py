@@ -114,7 +114,9 @@ class ToolResultOffloadHook:
             predict=predictor(store),
         )
         rewritten = yield from carry_out(plan, store, timeout=self.write_timeout)
-        if rewritten is not None:
+        if rewritten is None:
+            counter.keep_at_most(messages)
+        else:
             state.set("messages", rewritten, handler_override=replace_values)
             counter.keep_only(rewritten)
 
@@ -232,7 +234,8 @@ def _strategy_key(text: str) -> str | tuple[str, ...]:
         names = json.loads(text)
     except ValueError:
         return text
-    return tuple(names) if isinstance(names, list) else text
+    is_tuple = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return tuple(names) if is_tuple else text  # `[1]` is a pattern for one digit
 
 
 def _patterns(strategies: Strategies) -> Iterator[tuple[str, AnyOffloadPolicy]]:

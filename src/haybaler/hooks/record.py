@@ -1,6 +1,5 @@
 """What is kept for one run, by all hooks of the Agent together, and gone with it."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from haystack.components.agents.state.state import State
@@ -9,43 +8,9 @@ from haystack.dataclasses import ChatMessage
 from haybaler.calibration import Anchor
 from haybaler.conversation import run_task
 from haybaler.counters.run import RunTokenCounter
+from haybaler.economy import Pause
 
 _ATTRIBUTE = "_haybaler_run"
-
-
-# An attempt helps if it leaves room below the trigger for a growth by this part of the window. Otherwise the next one
-# waits for that growth, and for twice as much after each further attempt that did not help. It does not wait beyond
-# half of what is left above the trigger, from where on this part has to do: by then a result may be old enough to go.
-PAUSE_SHARE = 0.01
-
-
-@dataclass(slots=True)
-class Pause:
-    """
-    When a hook tries again after attempts that did not help: each rewrite costs the provider's prompt cache.
-
-    :param until: The fill, in tokens, at which it tries again.
-    :param attempts: How many attempts in a row did not help.
-    """
-
-    until: int = 0
-    attempts: int = 0
-
-    def after(self, fill: int, *, trigger: float, context_window: int) -> None:
-        """
-        Take the outcome of an attempt.
-
-        :param fill: How full the window is now, in tokens.
-        :param trigger: The fill at which compaction begins.
-        :param context_window: The size of the window, in tokens.
-        """
-        least = max(int(PAUSE_SHARE * context_window), 1)
-        growth = least * 2**self.attempts
-        if fill + growth <= trigger:
-            self.until = self.attempts = 0
-            return
-        self.until = max(min(fill + growth, int((trigger + context_window) / 2)), fill + least)
-        self.attempts = min(self.attempts + 1, 10)
 
 
 class RunRecord:

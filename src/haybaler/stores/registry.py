@@ -9,7 +9,7 @@ from haybaler.stores.url import scheme_of
 GROUP = "haybaler.stores"
 
 # What to install for the schemes that come with an extra of haybaler's own.
-_EXTRAS = {"file": "filesystem", "redis": "redis", "rediss": "redis", "unix": "redis"}
+_EXTRAS = {"file": "filesystem", "redis": "redis", "rediss": "redis", "unix": "redis", "s3": "s3"}
 
 
 def store_from_url(url: str) -> ToolResultStore:

@@ -31,7 +31,7 @@ def abandon(client: Any) -> None:
 def _connections(client: Any) -> Iterator[Any]:
     nodes = getattr(client, "nodes_manager", None)
     if nodes is not None:
-        for node in chain(nodes.nodes_cache.values(), client.startup_nodes):
+        for node in chain(nodes.nodes_cache.values(), nodes.startup_nodes.values()):
             yield from getattr(node, "_connections", ())
         return
     pool = client.connection_pool

@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar
 import redis
 import redis.asyncio as aioredis
 from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
-from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
 from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixConnection
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
@@ -18,6 +17,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from haybaler_redis.settings import Settings
+from haybaler_redis.tls import Verification, VerifiedConnection, VerifiedSentinelConnection
 
 R = TypeVar("R")
 
@@ -57,15 +57,18 @@ def open_async(settings: Settings) -> Opened[Awaitable[None]]:
             ssl=bool(settings.encryption),
             **_common(settings),
         )
+        _verify(cluster, settings)
         return Opened(cluster, cluster.aclose, _nothing_async)
     retry = AsyncRetry(NoBackoff(), 0)
     if settings.sentinel:
         sentinel: Any = AsyncSentinel(**_sentinel_arguments(settings, retry))  # type: ignore[no-untyped-call]
-        client = sentinel.master_for(settings.sentinel)
+        own = {"connection_class": VerifiedSentinelConnection, **_verification(settings)} if settings.encryption else {}
+        client = sentinel.master_for(settings.sentinel, **own)
         pools = [client.connection_pool, *(watcher.connection_pool for watcher in sentinel.sentinels)]
     else:
-        kinds = {"rediss": AsyncSSLConnection, "unix": AsyncUnixConnection}
+        kinds = {"rediss": VerifiedConnection, "unix": AsyncUnixConnection}
         arguments = _pool_arguments(settings, retry, kinds.get(settings.endpoint.scheme, aioredis.Connection))
+        arguments |= _verification(settings)
         client = aioredis.Redis(connection_pool=aioredis.ConnectionPool(**arguments))
         pools = [client.connection_pool]
 
@@ -79,13 +82,30 @@ def open_async(settings: Settings) -> Opened[Awaitable[None]]:
     return Opened(client, close, drop_idle)
 
 
+def _verification(settings: Settings) -> dict[str, Any]:
+    return {"verification": Verification(settings.tls)} if settings.encryption else {}
+
+
+def _verify(cluster: Any, settings: Settings) -> None:
+    # The constructor of a cluster's client has no parameter for the class of its connections.
+    if settings.encryption:
+        own = _verification(settings)
+        cluster.connection_kwargs.update(own, connection_class=VerifiedConnection)
+        for node in cluster.nodes_manager.startup_nodes.values():
+            node.connection_class = VerifiedConnection
+            node.connection_kwargs.update(own)
+
+
 def open_sync(settings: Settings) -> Opened[None]:
     """
     Make a client for callers without an event loop, in any number of threads. A cluster's client connects at once.
 
     :param settings: The settings.
     :returns: The client.
+    :raises StoreConfigurationError: If the files of certificates cannot be read.
     """
+    if settings.tls:
+        Verification(settings.tls).read()
     if settings.cluster:
         nodes = [
             ClusterNode(host, port)  # type: ignore[no-untyped-call]

@@ -44,7 +44,7 @@ class Endpoint:
     :param hosts: Host names or addresses with ports, at least one; None for the default port. Empty for `unix`.
     :param path: The path of the socket; empty unless the scheme is `unix`.
     :param db: The number of the database.
-    :param username: The user, or None for the server's default one.
+    :param username: The user, or None for the server's default one; left out of the `repr`.
     :param password: Left out of the `repr`.
     """
 
@@ -52,7 +52,7 @@ class Endpoint:
     hosts: tuple[tuple[str, int | None], ...]
     path: str
     db: int | None
-    username: str | None
+    username: str | None = field(repr=False)
     password: str | None = field(repr=False)
 
     @classmethod

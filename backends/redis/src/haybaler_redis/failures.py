@@ -43,7 +43,7 @@ _ROWS: tuple[tuple[tuple[type[Exception] | str, ...], type[StoreError], str], ..
         "what answers does not speak the Redis protocol",
     ),
     (
-        (redis_errors.MovedError, redis_errors.ClusterCrossSlotError),
+        (redis_errors.MovedError, redis_errors.ClusterCrossSlotError, "MOVED", "CROSSSLOT"),
         StoreConfigurationError,
         "the server belongs to a cluster; set `cluster=True`",
     ),
@@ -62,11 +62,18 @@ _ROWS: tuple[tuple[tuple[type[Exception] | str, ...], type[StoreError], str], ..
     ((redis_errors.BusyLoadingError, "LOADING"), StoreUnavailableError, "the server is still loading its data"),
     ((redis_errors.ReadOnlyError, "READONLY"), StoreUnavailableError, "the server is a read-only replica"),
     (
-        (redis_errors.ClusterError, redis_errors.SlotNotCoveredError, redis_errors.TryAgainError),
+        (
+            redis_errors.ClusterError,
+            redis_errors.SlotNotCoveredError,
+            redis_errors.TryAgainError,
+            "CLUSTERDOWN",
+            "MASTERDOWN",
+            "TRYAGAIN",
+        ),
         StoreUnavailableError,
         "the cluster does not serve the key at the moment",
     ),
-    ((redis_errors.AskError,), StoreUnavailableError, "the cluster is moving the key"),
+    ((redis_errors.AskError, "ASK"), StoreUnavailableError, "the cluster is moving the key"),
     (("MISCONF",), StoreUnavailableError, "the server refuses writes, because it cannot save its data"),
     (("NOREPLICAS",), StoreUnavailableError, "the server has too few replicas"),
     (("BUSY", "UNKILLABLE"), StoreUnavailableError, "the server is busy with a script"),
@@ -94,9 +101,10 @@ def mapped(error: Exception, *, action: str) -> StoreError:
     :param action: What was being done, as a phrase that completes "Could not ...".
     :returns: The error to raise; `error` itself if it is one of the tree.
     """
-    if isinstance(error, StoreError):
-        return error
     kinds = list(_chain(error))
+    for link in kinds:  # the client wraps what the store's own connections raise
+        if isinstance(link, StoreError):
+            return link
     for signs, kind, reason in _ROWS:
         if any(_shows(error, kinds, sign) for sign in signs):
             outcome = kind(f"Could not {action}: {reason}.")

@@ -25,7 +25,7 @@ class Settings:
     The settings of one store, without what concerns single entries.
 
     :param endpoint: Where the servers are.
-    :param username: The user, or None for the server's default one.
+    :param username: The user, or None for the server's default one; left out of the `repr`.
     :param password: Left out of the `repr`.
     :param sentinel_password: Left out of the `repr`.
     :param db: The number of the database.
@@ -38,7 +38,7 @@ class Settings:
     """
 
     endpoint: Endpoint
-    username: str | None
+    username: str | None = field(repr=False)
     password: str | None = field(repr=False)
     sentinel_password: str | None = field(repr=False)
     db: int

@@ -1,24 +1,24 @@
 """The clients of a store: one for each event loop, one for synchronous callers, opened on first use."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AsyncExitStack
 from threading import Lock
 from typing import Any, TypeVar
+from weakref import ref
 
-import boto3
 from aiobotocore.client import AioBaseClient
 from aiobotocore.session import AioSession
 from botocore.client import BaseClient
-from botocore.session import Session
 
 from haybaler.effects import Effect
-from haybaler.errors import AsyncOnlyStoreError, ConfigurationError
+from haybaler.errors import AsyncOnlyStoreError, ConfigurationError, StoreConfigurationError
 from haybaler.workers import PerLoop, run_in_worker
 from haybaler_s3.abandoned import abandon
 from haybaler_s3.links import LoopLink, ThreadLink
 from haybaler_s3.pacing import Room
-from haybaler_s3.sessions import Sessions, client_of, core_of, send_small_bodies_at_once
+from haybaler_s3.sessions import Sessions, core_of, open_sync_client
 from haybaler_s3.settings import Settings
 
 R = TypeVar("R")
@@ -47,6 +47,7 @@ class Clients:
         self._loops: PerLoop[LoopLink] = PerLoop(self._loop_link)
         self._threads: ThreadLink | None = None
         self._process = os.getpid()
+        self._home: ref[asyncio.AbstractEventLoop] | None = None  # the loop of a ready client
         self._lock = Lock()
 
     @property
@@ -99,15 +100,18 @@ class Clients:
             await link.close()
 
     def _loop_link(self) -> LoopLink:
-        ready = self._given or self._given_sync
-        if self._given is not None or self._sync_only:
-            return LoopLink(_ready(ready), limit=self._settings.max_concurrency, abandon=lambda _: None)
-        return LoopLink(self._opening, limit=self._settings.max_concurrency, abandon=abandon)
+        if self._given is None and not self._sync_only:
+            return LoopLink(self._opening, limit=self._settings.max_concurrency, abandon=abandon)
+        ready = self._given_sync if self._given is None else self._given
+        loop = asyncio.get_running_loop()
+        home = loop if self._home is None else self._home()
+        if home is not loop and isinstance(ready, AioBaseClient):
+            raise StoreConfigurationError("The client that was given belongs to another event loop.")
+        self._home = ref(loop)
+        return LoopLink(_ready(ready), limit=self._settings.max_concurrency, abandon=lambda _: None)
 
-    async def _opening(self) -> AbstractAsyncContextManager[Any]:
-        session = await run_in_worker(self._sessions.make)
-        opened: AbstractAsyncContextManager[Any] = client_of(session, self._settings.client_arguments())
-        return opened
+    async def _opening(self, opened: AsyncExitStack) -> Any:
+        return await self._sessions.open_client(opened, self._settings.client_arguments())
 
     def _thread_link(self) -> ThreadLink:
         if self._async_only:
@@ -122,15 +126,13 @@ class Clients:
     def _open_thread_link(self) -> ThreadLink:
         if self._given_sync is not None:
             return ThreadLink(self._given_sync, lambda: None)
-        session = boto3.session.Session()
-        send_small_bodies_at_once(session.events)
-        client = session.client("s3", **self._settings.client_arguments())
+        client = open_sync_client(self._settings.client_arguments())
         return ThreadLink(client, client.close)
 
 
-def _ready(client: Any) -> Callable[[], Awaitable[AbstractAsyncContextManager[Any]]]:
-    async def opening() -> AbstractAsyncContextManager[Any]:
-        return nullcontext(client)
+def _ready(client: Any) -> Callable[[AsyncExitStack], Awaitable[Any]]:
+    async def opening(_: AsyncExitStack) -> Any:
+        return client
 
     return opening
 
@@ -138,7 +140,7 @@ def _ready(client: Any) -> Callable[[], Awaitable[AbstractAsyncContextManager[An
 def _check(session: Any, client: Any, sync_client: Any) -> None:
     if session is not None and client is not None:
         raise ConfigurationError("Give either `session` or `client`.")
-    if isinstance(session, Session | boto3.session.Session) and not isinstance(core_of(session), AioSession):
+    if session is not None and not isinstance(core_of(session), AioSession):
         raise ConfigurationError("`session` must be a session of aioboto3 or aiobotocore.")
     if isinstance(client, BaseClient) and not isinstance(client, AioBaseClient):
         raise ConfigurationError("`client` must be asynchronous; a client of boto3 belongs into `sync_client`.")

@@ -78,7 +78,15 @@ _OF_CREDENTIALS = frozenset(
     {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed"}
 )
 _PASSING = frozenset(
-    {"SlowDown", "InternalError", "ServiceUnavailable", "Throttling", "OperationAborted", "ConditionalRequestConflict", "TooManyRequests"}
+    {
+        "SlowDown",
+        "InternalError",
+        "ServiceUnavailable",
+        "Throttling",
+        "TooManyRequests",
+        "OperationAborted",
+        "ConditionalRequestConflict",
+    }
 )
 _CODE = re.compile(r"[A-Za-z0-9.]{1,64}\Z")
 # A ready client in another loop than its own.
@@ -109,6 +117,15 @@ def passing(error: Exception) -> bool:
     return isinstance(mapped(error, action="use the server"), StoreUnavailableError)
 
 
+def of_transport(error: Exception) -> bool:
+    """
+    Whether an error is the HTTP library's own, which the client has neither mapped nor tried again.
+
+    That happens where a body breaks off. They are told by their module, without an import.
+    """
+    return type(error).__module__.partition(".")[0] in {"aiohttp", "urllib3"}
+
+
 def _code(error: Exception) -> str:
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, client_errors.ClientError) else ""
 
@@ -130,7 +147,6 @@ def _of_client(error: Exception) -> tuple[type[StoreError] | None, str]:
     for kinds, kind, reason in _KINDS:
         if isinstance(error, kinds):
             return kind, reason
-    # The HTTP libraries' own errors reach us while a body is read; they are told by their module, without an import.
-    if type(error).__module__.partition(".")[0] in {"aiohttp", "urllib3"}:
+    if of_transport(error):
         return StoreUnavailableError, "the server cannot be reached, or broke off"
     return None, ""

@@ -2,22 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from threading import Lock
 from typing import Any
+from weakref import finalize
 
 import anyio
 
 from haybaler_s3.pacing import Room, StartGate
 
-Opening = Callable[[], Awaitable[AbstractAsyncContextManager[Any]]]
+Opening = Callable[[AsyncExitStack], Awaitable[Any]]
 
 
 class LoopLink:
     """
     The client of one event loop, opened on first use. The loop closes it at its own end, if nobody has done so before.
 
-    :param opening: Returns an asynchronous context manager whose value is the client.
+    :param opening: Returns the client, and leaves with the stack how it is closed.
     :param limit: The most requests in flight; each uses one connection.
     :param abandon: Given the client if the loop was closed before it.
     """
@@ -31,6 +32,7 @@ class LoopLink:
         self._lock = anyio.Lock(fast_acquire=True)
         self._lifetime: AsyncGenerator[Any, None] | None = None
         self._client: Any = None
+        self._lost: finalize[..., LoopLink] | None = None
         self._users = 0
         self._closing = False
         self.room = Room()
@@ -59,6 +61,8 @@ class LoopLink:
         lifetime = self._lifetime
         if not self._users and lifetime is not None:
             self._lifetime = self._client = None
+            if self._lost is not None:
+                self._lost.detach()
             with anyio.CancelScope(shield=True):
                 await lifetime.aclose()
 
@@ -68,24 +72,28 @@ class LoopLink:
                 if self._client is None:
                     self._lifetime = _lifetime(self._opening)
                     self._client = await anext(self._lifetime)
+                    # Not `__del__`: the garbage collector may come to the connections first.
+                    self._lost = finalize(self, _lose, self._loop, self._client, self._abandon)
+                    self._lost.atexit = False
         return self._client
 
-    def __del__(self) -> None:
-        if self._client is not None and self._loop.is_closed():
-            self._abandon(self._client)
+
+def _lose(loop: asyncio.AbstractEventLoop, client: Any, abandon: Callable[[Any], None]) -> None:
+    if loop.is_closed():
+        abandon(client)
 
 
 async def _lifetime(opening: Opening) -> AsyncGenerator[Any, None]:
     # An event loop that ends in the ordinary way finishes its asynchronous generators while it can still run.
-    async with await opening() as client:
-        yield client
+    async with AsyncExitStack() as opened:
+        yield await opening(opened)
 
 
 class ThreadLink:
     """
     The client of all threads without an event loop.
 
-    :param client: A client of boto3.
+    :param client: A synchronous client.
     :param close: Closes it.
     """
 

@@ -120,8 +120,10 @@ def parts(content: Content, size: int) -> Iterator[bytes]:
     for piece in pieces(content):
         held += piece
         while len(held) >= size:
-            yield bytes(held[:size])
+            with memoryview(held) as view:
+                part = bytes(view[:size])
             del held[:size]
+            yield part
     if held:
         yield bytes(held)
 

@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from haybaler.effects import Effect, Steps, await_effect, in_worker
 from haybaler_s3.clients import Clients
+from haybaler_s3.failures import of_transport
 from haybaler_s3.settings import Settings
 
 R = TypeVar("R")
@@ -63,7 +64,7 @@ class Requests:
 
     def repeated(self, effect: Effect[R]) -> Steps[R]:
         """
-        Make a request, again where another one got in its way.
+        Make a request, again where another one got in its way, or the answer broke off.
 
         :param effect: The request.
         :returns: Steps that end in the answer; they raise what the client raises.
@@ -71,8 +72,8 @@ class Requests:
         for attempt in range(1, self.settings.attempts):
             try:
                 return (yield from await_effect(effect))
-            except ClientError as error:
-                if code_of(error) not in _AGAIN:
+            except Exception as error:
+                if not (code_of(error) in _AGAIN if isinstance(error, ClientError) else of_transport(error)):
                     raise
             yield from await_effect(pause(attempt))
         return (yield from await_effect(effect))

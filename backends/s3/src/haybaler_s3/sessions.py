@@ -1,11 +1,19 @@
 """The sessions that make asynchronous clients, with everything read from disk before an event loop needs it."""
 
+from contextlib import AsyncExitStack
+from functools import cache
+from importlib import import_module
 from threading import Lock
 from typing import Any
 
+import botocore.session
+from aiobotocore.credentials import AioCredentials
 from aiobotocore.session import get_session
 from botocore.exceptions import NoCredentialsError
+from botocore.loaders import create_loader
 from botocore.utils import determine_content_length
+
+from haybaler.workers import run_in_worker
 
 # What a session reads from disk when it makes its first client, which takes a third of a second.
 _MODELS = ("service-2", "endpoint-rule-set-1")
@@ -16,9 +24,9 @@ _AT_ONCE = 64 * 1024
 
 class Sessions:
     """
-    Makes a session for each event loop: what a session keeps, such as credentials that are renewed, belongs to a loop.
+    Makes sessions, each for one event loop at a time: credentials that are renewed belong to a loop.
 
-    Its own are sessions of aiobotocore, which share what they have read from disk.
+    Its own are sessions of aiobotocore, and are used again where their credentials stay the same.
 
     :param given: A ready session of aioboto3 or aiobotocore, which serves all loops instead.
     :param find_credentials: Whether the client will need credentials from the usual chain.
@@ -28,27 +36,54 @@ class Sessions:
         self._given = given
         self._find_credentials = find_credentials
         self._lock = Lock()
-        self._loader: Any = None
+        self._idle: list[Any] = []
 
-    def make(self) -> Any:
+    async def open_client(self, opened: AsyncExitStack, arguments: dict[str, Any]) -> Any:
         """
-        Return a session. It reads from disk, so asynchronous callers call it in a worker thread.
+        Open a client for the running loop.
 
-        :returns: The session, which reads no more from disk in order to make a client.
+        :param opened: Closes the client in the end.
+        :param arguments: The client's arguments.
+        :returns: The client.
+        """
+        idle = self._take()
+        session, reusable = (idle, True) if idle is not None else await run_in_worker(self.make)
+        make = session.create_client if hasattr(session, "create_client") else session.client
+        if reusable:
+            opened.callback(self._idle.append, session)
+        return await opened.enter_async_context(make("s3", **arguments))
+
+    def _take(self) -> Any:
+        try:
+            return self._idle.pop()  # atomic
+        except IndexError:
+            return None
+
+    def make(self) -> tuple[Any, bool]:
+        """
+        Make a session, or prepare the one that was given. It reads from disk.
+
+        :returns: The session, which reads no more from disk in order to make a client, and whether another loop may use
+            it later.
         """
         with self._lock:
             if self._given is not None:
                 _load(core_of(self._given))
-                return self._given
-            session = get_session()
-            if self._loader is not None:
-                session.register_component("data_loader", self._loader)
-            _load(session)
-            send_small_bodies_at_once(session.get_component("event_emitter"))
-            self._loader = session.get_component("data_loader")
-        if self._find_credentials:
-            _find_credentials(session)
-        return session
+                if core_of(self._given) is not self._given:
+                    import_module("aioboto3.s3.inject")  # its sessions would do that while they make a client
+                return self._given, False
+        session = _prepared(get_session())
+        return session, not self._find_credentials or _found_credentials(session)
+
+
+def open_sync_client(arguments: dict[str, Any]) -> Any:
+    """
+    Open a client for synchronous callers.
+
+    :param arguments: The client's arguments.
+    :returns: A client as boto3 makes them.
+    """
+    return _prepared(botocore.session.get_session()).create_client("s3", **arguments)
 
 
 def core_of(session: Any) -> Any:
@@ -56,25 +91,18 @@ def core_of(session: Any) -> Any:
     return getattr(session, "_session", session)
 
 
-def client_of(session: Any, arguments: dict[str, Any]) -> Any:
-    """
-    Return a client that is still to be opened.
-
-    :param session: A session of aioboto3 or aiobotocore.
-    :param arguments: The client's arguments.
-    :returns: An asynchronous context manager.
-    """
-    make = session.create_client if hasattr(session, "create_client") else session.client
-    return make("s3", **arguments)
+def _prepared(session: Any) -> Any:
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    _load(session)
+    # Asking before each upload whether the server wants the body costs a round trip.
+    session.get_component("event_emitter").register_last("before-call.s3", _without_expectation)
+    return session
 
 
-def send_small_bodies_at_once(emitter: Any) -> None:
-    """
-    Keep clients from asking before each upload whether the server wants the body: for small ones it costs a round trip.
-
-    :param emitter: The events of a session of botocore or aiobotocore.
-    """
-    emitter.register_last("before-call.s3", _without_expectation)
+@cache
+def _loader(data_path: str | None) -> Any:
+    """Return what keeps the data that it has read, some MB: the same for all sessions, as the data never changes."""
+    return create_loader(data_path)
 
 
 def _without_expectation(params: dict[str, Any], **_: Any) -> None:
@@ -92,15 +120,23 @@ def _load(session: Any) -> None:
     _ = session.full_config
 
 
-def _find_credentials(session: Any) -> None:
-    """Have a session look for credentials in files and the like; what takes an event loop is left to the client."""
+def _found_credentials(session: Any) -> bool:
+    """
+    Have a session look for credentials in files and the like; what takes an event loop is left to the client.
+
+    :param session: The session.
+    :returns: Whether it found some that stay the same.
+    :raises NoCredentialsError: If there are none.
+    """
     looking = session.get_credentials()
     try:
         looking.send(None)
     except StopIteration as found:
         if found.value is None:
             raise NoCredentialsError from None
-    except Exception:  # noqa: BLE001, S110 - the client looks again, and reports it
-        pass
+        return type(found.value) is AioCredentials
+    except Exception:  # noqa: BLE001 - the client looks again, and reports it
+        return False
     finally:
         looking.close()
+    return False

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from botocore.config import Config
 from haystack.utils import Secret
 
-from haybaler.errors import ConfigurationError
+from haybaler.errors import ConfigurationError, StoreConfigurationError
 
 # A prefix becomes a part of keys, which some servers treat as paths: only characters that mean nothing anywhere.
 # None begins with "@", as the parts of a scope do.
@@ -83,6 +83,7 @@ class Settings:
         Return the arguments with which any of the libraries makes a client.
 
         :returns: Keyword arguments; credentials only where they were given explicitly.
+        :raises StoreConfigurationError: If the environment variable of one of them is not set.
         """
         config = Config(
             max_pool_connections=self.max_concurrency,
@@ -94,14 +95,18 @@ class Settings:
             s3={"addressing_style": "path" if self.path_style else "auto"},
             signature_version="s3v4",
         )
+        try:
+            credentials = {
+                f"aws_{name}": secret.resolve_value() for name in SECRETS if (secret := getattr(self, name)) is not None
+            }
+        except ValueError as error:
+            raise StoreConfigurationError("The environment variable of a credential is not set.") from error
         given = {
             "region_name": self.region_name,
             "endpoint_url": self.endpoint_url,
-            # Without TLS there is nothing to verify, and reading the authorities takes a client a few hundredths of a second.
+            # Without TLS there is nothing to verify, and reading the authorities takes a client some 25 ms.
             "verify": False if (self.endpoint_url or "").startswith("http://") else None,
-            "aws_access_key_id": self.access_key_id and self.access_key_id.resolve_value(),
-            "aws_secret_access_key": self.secret_access_key and self.secret_access_key.resolve_value(),
-            "aws_session_token": self.session_token and self.session_token.resolve_value(),
+            **credentials,
         }
         return {"config": config, **{name: value for name, value in given.items() if value is not None}}
 

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 from haystack.utils import Secret, deserialize_secrets_inplace
 
 from haybaler.effects import Steps, perform, perform_async
-from haybaler.errors import NotSerializableError, StoreError
+from haybaler.errors import ConfigurationError, NotSerializableError, StoreError
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, write_failure
 from haybaler.stores.protocol import DeletedScope, StorePage
@@ -264,6 +264,8 @@ class S3ToolResultStore(BaseToolResultStore):
 def _mapped(action: str) -> Iterator[None]:
     try:
         yield
+    except ConfigurationError:
+        raise
     except Exception as error:  # noqa: BLE001 - it is raised, mapped
         failure = mapped(error, action=action)
         raise failure from failure.__cause__

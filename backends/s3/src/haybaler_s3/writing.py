@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from botocore.exceptions import ClientError
@@ -17,11 +17,13 @@ from haybaler.workers import map_bounded
 from haybaler_s3.records import Record, encoded, parts
 from haybaler_s3.requests import Requests, code_of, computed
 
+R = TypeVar("R")
+
 logger = logging.getLogger(__name__)
 
 # Parts of one entry that are uploaded, and held in memory, at the same time.
 PARTS = 3
-# How long the abortion of an upload may take while the caller is being cancelled, in seconds.
+# How long a caller that is being cancelled waits for requests in flight, and for the abortion, in seconds.
 ABORT_SECONDS = 10.0
 
 
@@ -46,13 +48,16 @@ class Writing:
         :raises EntryTooLargeError: If it is larger than the store accepts.
         """
         self._check(len(content))
-        record = yield from computed(len(content), Record.of, content)
+        record, data = yield from computed(len(content), self._prepared, content)
         self._check(record.size)
-        if record.size <= self._settings.multipart_bytes:
-            data = yield from computed(len(content), encoded, content)
+        if data is not None:
             yield from self._requests.send("put_object", Key=key, Body=data, **record.parameters)
         else:
             yield from self._upload(key, record, parts(content, self._settings.part_bytes))
+
+    def _prepared(self, content: Content) -> tuple[Record, bytes | None]:
+        record = Record.of(content)
+        return record, encoded(content) if record.size <= self._settings.multipart_bytes else None
 
     def _check(self, size: int) -> None:
         if size > self._settings.max_bytes:
@@ -64,8 +69,9 @@ class Writing:
             done: list[dict[str, Any]] = []
             while group := (yield from in_worker(list, islice(remaining, PARTS))):
                 numbered = list(enumerate(group, start=len(done) + 1))
-                done += yield from await_effect(self._sent(upload, numbered))
-            yield from self._requests.send("complete_multipart_upload", MultipartUpload={"Parts": done}, **upload)
+                done += yield from await_effect(_to_its_end(self._sent(upload, numbered)))
+            complete = self._requests.once("complete_multipart_upload", MultipartUpload={"Parts": done}, **upload)
+            yield from self._requests.repeated(_to_its_end(complete))
         except BaseException:
             yield from await_effect(self._aborted(upload))
             raise
@@ -75,15 +81,18 @@ class Writing:
         effect = self._requests.once("create_multipart_upload", Key=key, **record.parameters)
 
         async def run_async() -> str:
-            request = asyncio.ensure_future(effect.run_async())
+            begun: list[str] = []
+
+            async def begin() -> None:
+                begun.append((await effect.run_async())["UploadId"])
+
             try:
-                answer = await asyncio.shield(request)
+                await _to_its_end(Effect(effect.run, begin)).run_async()
             except asyncio.CancelledError:
-                with anyio.move_on_after(ABORT_SECONDS, shield=True), suppress(Exception):
-                    upload = {"Key": key, "UploadId": (await request)["UploadId"]}
-                    await self._aborted(upload).run_async()
+                for upload in begun:
+                    await self._aborted({"Key": key, "UploadId": upload}).run_async()
                 raise
-            return str(answer["UploadId"])
+            return begun[0]
 
         return Effect(lambda: str(effect.run()["UploadId"]), run_async)
 
@@ -112,6 +121,29 @@ class Writing:
                 await effect.run_async()
 
         return Effect(run, run_async)
+
+
+def _to_its_end(effect: Effect[R]) -> Effect[R]:
+    """
+    Have a cancelled caller wait for the end of what it asked for, though not for ever.
+
+    A server that is still busy with a part would keep it although the upload was aborted meanwhile.
+    """
+
+    async def run_async() -> R:
+        request = asyncio.ensure_future(effect.run_async())
+        try:
+            return await asyncio.shield(request)
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([request], timeout=ABORT_SECONDS)
+                request.cancel()
+                await asyncio.wait([request])
+            if not request.cancelled():
+                request.exception()  # seen, so that nobody warns of it
+            raise
+
+    return Effect(effect.run, run_async)
 
 
 def _receipt(number: int, answer: dict[str, Any]) -> dict[str, Any]:
