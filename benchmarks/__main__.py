@@ -17,6 +17,7 @@ from benchmarks.neighbours import neighbours
 from benchmarks.offload_step import many_runs, one_step
 from benchmarks.replay import replay
 from benchmarks.report import LEGEND, Group, console, machine, table, write_json
+from benchmarks.s3 import s3
 
 GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "step": one_step,
@@ -28,6 +29,7 @@ GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "counts": counts,
     "replay": replay,
     "files": files,
+    "s3": s3,
 }
 
 

@@ -29,7 +29,7 @@ WORKERS = 32
 _bounded: RunVar[CapacityLimiter] = RunVar("haybaler_workers")
 _unbounded: RunVar[CapacityLimiter] = RunVar("haybaler_unbounded")
 
-with suppress(ImportError):
+with suppress(ImportError):  # it is no public name
     # anyio loads it at the first call, on the event loop, where that takes more than 10 ms.
     import anyio._backends._asyncio
 

@@ -54,6 +54,21 @@ def test_a_cancelled_compaction_leaves_no_entry(script: str) -> None:
     assert cancelled > 20
 
 
+def test_a_large_batch_is_settled_off_the_loop_and_cancelled_as_well_there() -> None:
+    messages = conversation(*[TEXT] * 120)
+    stores: list[Memory] = []
+    results: list[list[ChatMessage] | None] = []
+
+    async def compact() -> None:
+        stores.append(Memory())
+        results.append(None)
+        results[-1] = await ToolResultOffloadCompactor(stores[-1]).compact_async(messages, 0, ApproximateTokenCounter())
+
+    for _ in each_cancellation(compact):
+        assert len(stores[-1]) == (0 if results[-1] is None else 120)
+    assert results[-1] is not None
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_compactor_can_be_cancelled_anywhere(name: str) -> None:
     messages = conversation(TEXT, TEXT, TEXT)

@@ -5,6 +5,7 @@ from typing import Any
 
 from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.hooks import Hook, HookPoint
 from haystack.tools import AgentTool
 from tests.hooks.agents import Colour, ScriptedModel, both_colours, calling, tool, work
 
@@ -20,7 +21,7 @@ from haybaler import (
 pytestmark = both_colours
 
 
-def hooks_with(shared: InMemoryToolResultStore) -> dict[str, Any]:
+def hooks_with(shared: InMemoryToolResultStore) -> dict[HookPoint, list[Hook]]:
     compaction = CompactionHook(SlidingWindowCompactor(), context_window=1_000_000)
     return {"before_llm": [compaction], "after_tool": [ToolResultOffloadHook(shared, {"fetch": AlwaysOffload()})]}
 

@@ -148,7 +148,7 @@ class Storing(DropOldest):
 
     def compact(self, messages: list[ChatMessage], target_tokens: int, token_counter: Any) -> list[ChatMessage] | None:
         origin = messages[self.index].tool_call_results[0].origin
-        pointer = answered(origin, "stored", **{OFFLOADED_META: ["somewhere"]})
+        pointer = answered(origin, "stored somewhere", tool_result_offloaded=["somewhere"])
         return [*messages[: self.index], pointer, *messages[self.index + 1 :]]
 
 
@@ -167,6 +167,11 @@ def test_a_compactor_bound_to_a_minimum_keeps_it_beside_the_runs_store(colour: C
     assert colour.call(bound, "compact", much_to_gain(), 100, CountingCounter()) is not None
     assert len(own) == 1
     assert bound.to_dict() == offloading(own).to_dict()
+
+
+def test_what_was_stored_for_something_larger_is_not_taken_either(colour: Colour) -> None:
+    messages = [*little_to_gain(), *step(99, argument=1, result=1)]
+    assert conversation(run(colour, Storing(len(messages) - 1), messages)) == messages
 
 
 def test_what_is_confirmed_of_a_batch_is_kept_however_little_it_is(colour: Colour) -> None:

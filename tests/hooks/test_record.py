@@ -231,12 +231,14 @@ def test_what_other_hooks_remove_is_forgotten(colour: Colour, figures: bool) -> 
 
     def watch(state: State) -> None:
         most.append(known(state, counter) - len(state.data["messages"]))
+        model.prompts.clear()
         gc.collect()
         alive.append(sum(message() is not None for message in gone))
 
     alive: list[int] = []
+    model = ScriptedModel(work(30), usage=lambda *_: {"prompt_tokens": 900} if figures else {})
     agent = Agent(
-        chat_generator=ScriptedModel(work(30), usage=lambda *_: {"prompt_tokens": 900} if figures else {}),
+        chat_generator=model,
         tools=[tool("fetch", pages(400))],
         hooks={
             "before_llm": [

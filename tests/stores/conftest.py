@@ -3,11 +3,8 @@
 import os
 from collections.abc import Iterator
 from secrets import token_hex
-from urllib.parse import urlsplit
 
 import pytest
-import redis
-from tests.services.proxy import Proxy, proxy_to
 from tests.services.redis_servers import REDIS, VALKEY, RedisServer, redis_cluster, redis_server
 from tests.services.s3_servers import ENVIRONMENT, RCLONE, SEAWEEDFS, S3Server, external_server, s3_server
 

@@ -1,15 +1,18 @@
 """Batches: few round trips, bounded ones, the cheapest command there is, and an outcome for each entry."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.services.redis_servers import REDIS, VALKEY, RedisServer, redis_server
 
+from haybaler.effects import Steps
 from haybaler.errors import EntryTooLargeError, StoreError, StoreFullError
 from haybaler.stores.protocol import StoreEntry
 from haybaler_redis import RedisToolResultStore
-from haybaler_redis.commands import BULK_KEYS, FLUSH_BYTES, FLUSH_COMMANDS, split_flushes
+from haybaler_redis.commands import BULK_KEYS, FLUSH_BYTES, FLUSH_COMMANDS, Command, split_flushes
+from haybaler_redis.exchange import exchange
 
 _MB = 1024 * 1024
 
@@ -73,10 +76,33 @@ def test_an_entry_of_100_mb_is_written_in_pieces_and_stands_whole(
     large = content * (size // len(content) // (1 if len(content) == 16 else 3))
     with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60) as store:
         reference = store.write(key="large", content=large)
+        assert 0 < valkey.client.ttl(f"{prefix}:large") <= 60
         assert store.read(reference) == large
         assert valkey.client.keys(f"*{prefix}*") == [f"{prefix}:large".encode()]
-        assert 0 < valkey.client.ttl(f"{prefix}:large") <= 60
         store.delete([reference])
+
+
+@pytest.mark.parametrize("moment", [2, 3, 4])
+def test_a_large_entry_of_which_the_server_forgot_the_beginning_is_written_anew(
+    valkey: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    content = "0123456789" * 1_000_000
+    with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60) as store:
+        store.warm_up()
+        parts = 0
+
+        def forget(commands: Sequence[Command], client: Any) -> Steps[list[Any]]:
+            nonlocal parts
+            parts += 1
+            if parts == moment:  # as in a failover to a replica that lags behind
+                valkey.client.unlink(commands[0].key)
+            return exchange(commands, client)
+
+        monkeypatch.setattr("haybaler_redis.attempts.exchange", forget)
+        assert store.read(store.write(key="a", content=content)) == content
+        assert parts > moment + 3
+        assert valkey.client.keys(f"*{prefix}*") == [f"{prefix}:a".encode()]
+        store.delete_scope()
 
 
 @pytest.mark.parametrize("kind", [VALKEY, REDIS])

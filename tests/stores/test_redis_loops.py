@@ -145,10 +145,10 @@ def test_row_7_closing_waits_for_what_is_in_flight_and_the_next_use_reopens(valk
         await asyncio.sleep(0)
         await store.close_async()
         assert all(isinstance(reference, str) for reference in await writes)
-        await run_in_worker(until, lambda: valkey.connections() == 0)
         assert await store.read_async(store.reference("1")) == "x" * 100_000
         await store.close_async()
         await store.close_async()
+        await run_in_worker(until, lambda: valkey.connections() == 0)
 
     until(lambda: valkey.connections() == 0)
     asyncio.run(close_while_writing())

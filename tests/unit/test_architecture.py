@@ -19,6 +19,7 @@ PURE = {
     "compactors.notes",
     "compactors.window",
     "conversation",
+    "economy",
     "counters.files",
     "counters.image_rules",
     "counters.images",

@@ -1,5 +1,7 @@
 """Which results are replaced, decided and applied without a store."""
 
+from dataclasses import replace
+
 import pytest
 from haystack.dataclasses import ChatMessage, ToolCall
 from tests.compactors.conversations import answer, several
@@ -152,13 +154,15 @@ def test_results_of_the_newest_steps_are_protected() -> None:
 
 
 def frugal(surplus: int, minimum: int) -> tuple[OffloadPlan, list[int]]:
+    """Return a plan of three slots, of which the last saves 500 less, and the indices that its minimum is asked for."""
     asked: list[int] = []
 
     def minimum_gain(first: int) -> int:
         asked.append(first)
         return minimum
 
-    slots = (slot(index, MESSAGES[index]) for index in RESULTS)
+    *slots, last = (slot(index, MESSAGES[index]) for index in RESULTS)
+    slots.append(replace(last, tokens=last.tokens - 500))
     plan = OffloadPlan(MESSAGES, slots, surplus=surplus, size=size, predict=str, minimum_gain=minimum_gain)
     return plan, asked
 
@@ -167,7 +171,7 @@ SAVING = 1000 - len("Tool result offloaded to text (1000 characters) at 'key1_0'
 
 
 def test_where_all_slots_together_save_too_little_nothing_is_written() -> None:
-    plan, asked = frugal(10_000, 3 * SAVING + 1)
+    plan, asked = frugal(10_000, 3 * SAVING - 499)
     assert plan.next_batch() == []
     assert plan.is_complete
     assert plan.references_in_flight() == []
@@ -175,7 +179,7 @@ def test_where_all_slots_together_save_too_little_nothing_is_written() -> None:
 
 
 def test_where_they_save_enough_all_are_written() -> None:
-    plan, _ = frugal(10_000, 3 * SAVING)
+    plan, _ = frugal(10_000, 3 * SAVING - 500)
     assert len(plan.next_batch()) == 3
 
 

@@ -12,8 +12,8 @@ R = TypeVar("R")
 S = TypeVar("S")
 Ts = TypeVarTuple("Ts")
 
-# Up to this size the work takes less than the way to a worker thread and back.
-INLINE_BYTES = 128 * 1024
+# Up to this size the work takes a millisecond or two, which a worker thread would rather add to than take away.
+INLINE_BYTES = 512 * 1024
 
 
 def computed(size: int, function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:

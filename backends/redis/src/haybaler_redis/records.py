@@ -71,8 +71,7 @@ class Header:
 
     def pack(self) -> bytes:
         """Return the bytes of the header."""
-        kind = _BINARY if self.binary else _TEXT
-        return _LAYOUT.pack(_MAGIC, kind, self.tag, self.checksum, self.size, self.length)
+        return _packed(self.binary, self.tag, self.checksum, self.size, self.length)
 
     def content(self, pieces: Sequence[bytes]) -> Content:
         """
@@ -110,7 +109,7 @@ def record(key: bytes, content: Content) -> bytes:
     """
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     tag = crc32(key)
-    return Header(isinstance(content, bytes), tag, crc32(data, tag), len(data), len(content)).pack() + data
+    return _packed(data is content, tag, crc32(data, tag), len(data), len(content)) + data
 
 
 def record_in_pieces(key: bytes, content: Content) -> list[bytes]:
@@ -127,7 +126,7 @@ def record_in_pieces(key: bytes, content: Content) -> list[bytes]:
     for piece in pieces:
         checksum = crc32(piece, checksum)
     size = sum(map(len, pieces))
-    return [Header(isinstance(content, bytes), tag, checksum, size, len(content)).pack(), *pieces]
+    return [_packed(isinstance(content, bytes), tag, checksum, size, len(content)), *pieces]
 
 
 def most_bytes(content: Content) -> int:
@@ -139,6 +138,10 @@ def most_bytes(content: Content) -> int:
 def corrupt() -> CorruptEntryError:
     """Return the error for an entry that is not what was written."""
     return CorruptEntryError("What is stored under the reference is not what was written.")
+
+
+def _packed(binary: bool, tag: int, checksum: int, size: int, length: int) -> bytes:
+    return _LAYOUT.pack(_MAGIC, _BINARY if binary else _TEXT, tag, checksum, size, length)
 
 
 def _slices(content: Any) -> list[Any]:
