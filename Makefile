@@ -8,6 +8,7 @@ BACKENDS := $(wildcard backends/*/pyproject.toml)
 PROJECTS := pyproject.toml $(BACKENDS)
 # The backends are installed from the tree too, so that the core's extras find them here and not in an index.
 TREE := -e '.[all]' $(patsubst %/pyproject.toml,-e ./%,$(BACKENDS))
+COMPOSE := docker compose -f docker-compose.test.yml
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # Newer than the pip that Python brings, for `--group`.
 NEW_PIP := $(INSTALL) --upgrade 'pip>=25.1'
@@ -17,7 +18,7 @@ export HAYSTACK_TELEMETRY_ENABLED := false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-floor lint types bench wheels wheel-check clean
+.PHONY: help demo test test-docker test-floor lint types bench wheels wheel-check clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +30,16 @@ demo: .venv/.demo ## Run an agent whose context compacts itself: no key, no netw
 test: .venv/.develop ## Run the whole test suite
 	@echo "Running the tests"
 	@.venv/bin/python -m pytest $(ARGS)
+
+test-docker: .venv/.develop ## Run the conformance tests against the servers of docker-compose.test.yml
+	@$(COMPOSE) up --detach --wait
+	@status=0; \
+	for server in redis://127.0.0.1:16399/0 redis://127.0.0.1:16398/0; do \
+		HAYBALER_TEST_REDIS_URL=$$server .venv/bin/python -m pytest tests/stores/test_redis_conformance.py $(ARGS) || status=1; \
+	done; \
+	HAYBALER_TEST_S3_ENDPOINT=http://127.0.0.1:18333 .venv/bin/python -m pytest tests/stores/test_s3_conformance.py $(ARGS) \
+		|| status=1; \
+	$(COMPOSE) down; exit $$status
 
 test-floor: .venv-floor/.test ## Run the tests with the lowest supported version of each dependency
 	@echo "Running the tests with the versions in tests/floors.txt"

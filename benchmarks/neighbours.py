@@ -1,6 +1,7 @@
 """What one large run does to its neighbours: 200 small runs go on while a conversation of 4 MB is compacted."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from statistics import quantiles
@@ -56,9 +57,10 @@ class Neighbours:
     async def beside(self, large: Callable[[], Awaitable[object]]) -> dict[str, float]:
         """Let them go on while something large is awaited, and return what they noticed of it."""
         tasks = [asyncio.create_task(self._run(*numbered)) for numbered in enumerate(self._states)]
+        beats = asyncio.create_task(self._beat())
         await asyncio.sleep(2 * PAUSE)
         self._times.clear()
-        beats = asyncio.create_task(self._beat())
+        self._delay = self._own = 0.0
         begun = perf_counter()
         await large()
         seconds = perf_counter() - begun
@@ -79,7 +81,13 @@ def _beside(hook: Any, messages: Sequence[ChatMessage] | None) -> Callable[[], A
         async def act() -> dict[str, float]:
             return await small.beside(lambda: asyncio.sleep(ALONE) if state is None else run_hook(hook, state))
 
-        yield act
+        # A collection of all the garbage there may be in this process would stop every thread, whatever they do.
+        gc.collect()
+        gc.freeze()
+        try:
+            yield act
+        finally:
+            gc.unfreeze()
         assert state is None or state.data["messages"] != messages, "nothing was compacted"
 
     return prepare

@@ -74,10 +74,13 @@ async def s3(*, repetitions: int, quick: bool) -> Group:
                     for who, write in writes.items()
                 ]
             await measure(cases, repetitions=repetitions)
+    target = (
+        f"Target: 1.15 x aioboto3 with {IN_FLIGHT} requests in flight, and the loop stands still for at most 30 ms."
+    )
     return Group(
         name="s3",
-        title="Writing a batch into an S3 server",
-        target=f"Target: at most 1.15 times aioboto3 with {IN_FLIGHT} requests in flight; the loop stalls for at most 30 ms.",
+        title="S3ToolResultStore.write_many_async",
+        target=target,
         columns=[TIME, *LOOP],
         cases=cases,
     )

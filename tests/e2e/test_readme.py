@@ -1,10 +1,13 @@
 """The documents tell the truth: their code runs, their links lead somewhere, their first screen has what it must."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.services.redis_servers import redis_server
+from tests.services.s3_servers import SEAWEEDFS, s3_server
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -13,6 +16,7 @@ DOCUMENTS = [
     *sorted(ROOT.glob("backends/*/README.md")),
     *sorted(ROOT.glob("docs/*.md")),
 ]
+SERVED = [ROOT / "backends/redis/README.md", ROOT / "backends/s3/README.md"]
 FIRST_SCREEN = 40
 LONGEST_EXAMPLE = 20
 
@@ -27,6 +31,7 @@ def blocks_of(document: Path) -> Iterator[tuple[int, str]]:
 BLOCKS = [
     pytest.param(document, line, code, id=f"{document.relative_to(ROOT)}:{line}")
     for document in DOCUMENTS
+    if document not in SERVED
     for line, code in blocks_of(document)
 ]
 
@@ -42,6 +47,33 @@ def test_every_python_block_runs_by_itself(
     monkeypatch.setattr("haystack.core.serialization_security._extra_allowed_modules", [])
     # The empty lines before it make the numbers in a traceback those of the document.
     exec(compile("\n" * (line - 1) + code, document, "exec"), {"__name__": "__main__"})
+
+
+def run_blocks(document: Path, replacements: Mapping[str, str]) -> None:
+    """Run the blocks of a document one after another, as one program."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for line, code in blocks_of(document):
+        for written, meant in replacements.items():
+            code = code.replace(written, meant)  # noqa: PLW2901
+        exec(compile("\n" * (line - 1) + code, document, "exec"), namespace)
+
+
+def test_the_code_for_redis_runs_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
+    with redis_server() as server:
+        monkeypatch.setenv("REDIS_URL", server.url)
+        monkeypatch.setenv("REDIS_PASSWORD", "not asked for")
+        run_blocks(SERVED[0], {"redis://localhost:6379/0": server.url})
+
+
+def test_the_code_for_s3_runs_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server(SEAWEEDFS) as server:
+        for name, value in server.credentials.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+        monkeypatch.setenv("MY_KEY", server.credentials["AWS_ACCESS_KEY_ID"])
+        monkeypatch.setenv("MY_SECRET", server.credentials["AWS_SECRET_ACCESS_KEY"])
+        server.client.create_bucket(Bucket="my-bucket")
+        run_blocks(SERVED[1], {})
 
 
 def test_the_first_screen_has_installation_both_commands_and_a_short_example() -> None:
