@@ -27,12 +27,19 @@ async def _haybaler(client: Any, store: S3ToolResultStore, entries: list[StoreEn
     assert all(isinstance(outcome, str) for outcome in outcomes), "an entry was not written"
 
 
+# The same objects, so with metadata.
 async def _raw(client: Any, store: S3ToolResultStore, entries: list[StoreEntry], *, limit: int) -> None:
     remaining = iter(entries)
 
     async def put() -> None:
         for entry in remaining:
-            await client.put_object(Bucket=BUCKET, Key=f"raw/{entry.key}", Body=str(entry.content).encode())
+            await client.put_object(
+                Bucket=BUCKET,
+                Key=f"raw/{entry.key}",
+                Body=str(entry.content).encode(),
+                ContentType="text/plain; charset=utf-8",
+                Metadata={"haybaler": "t.1024.1024.00000000"},
+            )
 
     await asyncio.gather(*(put() for _ in range(limit)))
 
@@ -74,9 +81,7 @@ async def s3(*, repetitions: int, quick: bool) -> Group:
                     for who, write in writes.items()
                 ]
             await measure(cases, repetitions=repetitions)
-    target = (
-        f"Target: 1.15 x aioboto3 with {IN_FLIGHT} requests in flight, and the loop stands still for at most 30 ms."
-    )
+    target = f"Target: 1.15 x aioboto3 with {IN_FLIGHT} requests in flight; the loop stands still for at most 30 ms."
     return Group(
         name="s3",
         title="S3ToolResultStore.write_many_async",

@@ -78,6 +78,21 @@ def test_the_connections_of_a_loop_that_was_closed_without_a_word_are_closed_too
     assert_disconnected(server)
 
 
+def test_one_session_and_one_client_serve_a_whole_loop_and_the_next(server: FaultyS3) -> None:
+    # Rows 37 and 38: making them is what is slow, and what grows.
+    store = store_of(server)
+    sessions, make = [], store._clients._sessions.make
+
+    def counted() -> tuple[Any, bool]:
+        sessions.append(make())
+        return sessions[-1]
+
+    store._clients._sessions.make = counted  # type: ignore[method-assign]
+    for _ in range(3):
+        asyncio.run(write_ten(store))
+    assert len(sessions) == 1
+
+
 def test_a_store_that_is_dropped_after_its_loop_leaves_no_connection(server: FaultyS3) -> None:
     store = store_of(server)
     loop = asyncio.new_event_loop()

@@ -26,6 +26,7 @@ class StoreDriver:
     Errors of the tree in `haybaler.errors` pass through; any other is mapped by `haybaler.errors.store_error`.
     """
 
+    _newest_puts: dict[str, object]
     max_concurrency: ClassVar[int] = 16  # single calls in flight for one batch, where the author wrote no batch
 
     def _put(self, path: str, content: Content) -> None:  # noqa: ARG002 - for the author
@@ -34,7 +35,16 @@ class StoreDriver:
 
     async def _put_async(self, path: str, content: Content) -> None:
         # A thread cannot be stopped; if nobody waits for the entry any more, nobody will ever refer to it.
-        await run_or_undo(partial(self._put, path, content), lambda _: self._remove(path))
+        # A thread cannot be stopped: if nobody waits for the entry any more, nobody will ever refer to it. It stays if
+        # somebody has begun another put to the same path meanwhile.
+        mine = object()
+        self._newest_puts[path] = mine
+
+        def forget() -> bool:
+            return self._newest_puts.get(path) is mine and self._newest_puts.pop(path, None) is not None
+
+        await run_or_undo(partial(self._put, path, content), lambda _: self._remove(path) if forget() else None)
+        forget()
 
     def _get(self, path: str) -> Content:  # noqa: ARG002 - for the author
         """Return what is stored at `path`, or raise `ReferenceNotFoundError` or `CorruptEntryError`."""
