@@ -31,7 +31,7 @@ class S3Conformance(StoreConformance):
             endpoint_url=f"http://127.0.0.1:{self._proxy.port}",
             connect_timeout=2,
             read_timeout=10,
-            attempts=2,
+            attempts=4,  # rclone breaks off reads of an object that is being replaced
         )
 
     def damage(self, store: ToolResultStore, reference: str) -> bool:
