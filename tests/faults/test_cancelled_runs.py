@@ -276,8 +276,11 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("make_store", [HangingStore, HangingForeignStore])
 @pytest.mark.parametrize("ended_by", ["timeout of the hook", "timeout of the compactor", "cancellation", "scope"])
-async def test_a_write_that_hangs_in_a_thread_holds_up_nobody_and_is_taken_back(make_store: Any, ended_by: str) -> None:
-    """The thread cannot be stopped, so it removes itself what nobody waits for any more."""
+async def test_a_write_that_hangs_in_a_thread_holds_up_nobody(make_store: Any, ended_by: str) -> None:
+    """
+    The thread cannot be stopped. The references of a foreign store are its own, so what nobody waits for is taken back;
+    the keys of haybaler's stores may be written again, so there what was written late stays.
+    """
     store = make_store()
     before = history() if "compactor" in ended_by else history()[:3]
     state = agent_state(before)
@@ -305,7 +308,8 @@ async def test_a_write_that_hangs_in_a_thread_holds_up_nobody_and_is_taken_back(
     finally:
         store.doors.release.set()
     assert conversation(state) == before
-    await until(lambda: store.doors.taken_back.is_set() and not store.entries)
+    if make_store is HangingForeignStore:
+        await until(lambda: store.doors.taken_back.is_set() and not store.entries)
 
 
 @pytest.mark.anyio

@@ -39,7 +39,6 @@ class BaseToolResultStore(StoreDriver):
 
     def __init__(self, *, location: str = "") -> None:
         self._location = location
-        self._newest_puts = {}
         self._enter_scope(())
 
     def _enter_scope(self, names: tuple[str, ...]) -> None:

@@ -1,12 +1,11 @@
 """What the author of a store fills in: a few private methods over paths, in one colour or in both."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar
 
 from haybaler.errors import AsyncOnlyStoreError, StoreError, store_error
 from haybaler.stores.protocol import DeletedScope, StorePage
-from haybaler.workers import map_bounded, run_in_worker, run_or_undo
+from haybaler.workers import map_bounded, run_in_worker
 
 Content = str | bytes
 
@@ -26,7 +25,6 @@ class StoreDriver:
     Errors of the tree in `haybaler.errors` pass through; any other is mapped by `haybaler.errors.store_error`.
     """
 
-    _newest_puts: dict[str, object]
     max_concurrency: ClassVar[int] = 16  # single calls in flight for one batch, where the author wrote no batch
 
     def _put(self, path: str, content: Content) -> None:  # noqa: ARG002 - for the author
@@ -34,17 +32,9 @@ class StoreDriver:
         raise AsyncOnlyStoreError(f"{type(self).__name__} has no synchronous writes; use the `_async` methods.")
 
     async def _put_async(self, path: str, content: Content) -> None:
-        # A thread cannot be stopped; if nobody waits for the entry any more, nobody will ever refer to it.
-        # A thread cannot be stopped: if nobody waits for the entry any more, nobody will ever refer to it. It stays if
-        # somebody has begun another put to the same path meanwhile.
-        mine = object()
-        self._newest_puts[path] = mine
-
-        def forget() -> bool:
-            return self._newest_puts.get(path) is mine and self._newest_puts.pop(path, None) is not None
-
-        await run_or_undo(partial(self._put, path, content), lambda _: self._remove(path) if forget() else None)
-        forget()
+        # A thread cannot be stopped. What it still writes for a cancelled caller is not taken back: that would take
+        # away what stood there before, or what somebody has put there since.
+        await run_in_worker(self._put, path, content, abandon=True)
 
     def _get(self, path: str) -> Content:  # noqa: ARG002 - for the author
         """Return what is stored at `path`, or raise `ReferenceNotFoundError` or `CorruptEntryError`."""
