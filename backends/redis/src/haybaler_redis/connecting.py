@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar
 import redis
 import redis.asyncio as aioredis
 from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
-from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixConnection
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.backoff import NoBackoff
@@ -16,6 +15,7 @@ from redis.connection import SSLConnection, UnixDomainSocketConnection
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from haybaler_redis.connections import PackingSentinelConnection, PackingTcpConnection, PackingUnixConnection
 from haybaler_redis.settings import Settings
 from haybaler_redis.tls import Verification, VerifiedConnection, VerifiedSentinelConnection
 
@@ -57,17 +57,17 @@ def open_async(settings: Settings) -> Opened[Awaitable[None]]:
             ssl=bool(settings.encryption),
             **_common(settings),
         )
-        _verify(cluster, settings)
+        _connect_as_ours(cluster, settings)
         return Opened(cluster, cluster.aclose, _nothing_async)
     retry = AsyncRetry(NoBackoff(), 0)
     if settings.sentinel:
         sentinel: Any = AsyncSentinel(**_sentinel_arguments(settings, retry))  # type: ignore[no-untyped-call]
-        own = {"connection_class": VerifiedSentinelConnection, **_verification(settings)} if settings.encryption else {}
-        client = sentinel.master_for(settings.sentinel, **own)
+        kind: type = VerifiedSentinelConnection if settings.encryption else PackingSentinelConnection
+        client = sentinel.master_for(settings.sentinel, connection_class=kind, **_verification(settings))
         pools = [client.connection_pool, *(watcher.connection_pool for watcher in sentinel.sentinels)]
     else:
-        kinds = {"rediss": VerifiedConnection, "unix": AsyncUnixConnection}
-        arguments = _pool_arguments(settings, retry, kinds.get(settings.endpoint.scheme, aioredis.Connection))
+        kinds = {"rediss": VerifiedConnection, "unix": PackingUnixConnection}
+        arguments = _pool_arguments(settings, retry, kinds.get(settings.endpoint.scheme, PackingTcpConnection))
         arguments |= _verification(settings)
         client = aioredis.Redis(connection_pool=aioredis.ConnectionPool(**arguments))
         pools = [client.connection_pool]
@@ -86,8 +86,9 @@ def _verification(settings: Settings) -> dict[str, Any]:
     return {"verification": Verification(settings.tls)} if settings.encryption else {}
 
 
-def _verify(cluster: Any, settings: Settings) -> None:
-    # The constructor of a cluster's client has no parameter for the class of its connections.
+def _connect_as_ours(cluster: Any, settings: Settings) -> None:
+    # The constructor of a cluster's client has no parameter for the class of its connections. Without TLS its own will
+    # do, since no command to a cluster has many keys.
     if settings.encryption:
         own = _verification(settings)
         cluster.connection_kwargs.update(own, connection_class=VerifiedConnection)

@@ -14,6 +14,7 @@ from redis.asyncio.sentinel import SentinelManagedSSLConnection
 
 from haybaler.errors import StoreConfigurationError
 from haybaler.workers import run_in_worker
+from haybaler_redis.connections import PackingConnection
 
 
 class Verification:
@@ -56,7 +57,7 @@ def _context(files: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-class VerifiedConnection(SSLConnection):
+class VerifiedConnection(PackingConnection, SSLConnection):
     """
     A connection with TLS.
 
