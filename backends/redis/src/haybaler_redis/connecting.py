@@ -17,7 +17,7 @@ from redis.sentinel import Sentinel
 
 from haybaler_redis.connections import PackingSentinelConnection, PackingTcpConnection, PackingUnixConnection
 from haybaler_redis.settings import Settings
-from haybaler_redis.tls import Verification, VerifiedConnection, VerifiedSentinelConnection
+from haybaler_redis.tls import Verification, VerifiedConnection, VerifiedSentinelConnection, read_tickets, settle
 
 R = TypeVar("R")
 
@@ -117,17 +117,19 @@ def open_sync(settings: Settings) -> Opened[None]:
             max_connections=settings.max_connections,
             retry=Retry(NoBackoff(), _CLUSTER_RETRIES),
             ssl=bool(settings.encryption),
+            **_once_connected(settings, read_tickets),
             **_common(settings),
         )
         return Opened(cluster, cluster.close, _nothing)
     retry = Retry(NoBackoff(), 0)
     if settings.sentinel:
         sentinel: Any = Sentinel(**_sentinel_arguments(settings, retry))  # type: ignore[no-untyped-call]
-        client = sentinel.master_for(settings.sentinel)
+        client = sentinel.master_for(settings.sentinel, **_once_connected(settings, settle))
         pools = [client.connection_pool, *(watcher.connection_pool for watcher in sentinel.sentinels)]
     else:
         kinds = {"rediss": SSLConnection, "unix": UnixDomainSocketConnection}
         arguments = _pool_arguments(settings, retry, kinds.get(settings.endpoint.scheme, redis.Connection))
+        arguments |= _once_connected(settings, settle)
         client = redis.Redis(connection_pool=redis.ConnectionPool(**arguments))
         pools = [client.connection_pool]
 
@@ -136,6 +138,10 @@ def open_sync(settings: Settings) -> Opened[None]:
             pool.disconnect()
 
     return Opened(client, close, lambda: client.connection_pool.disconnect(inuse_connections=False))
+
+
+def _once_connected(settings: Settings, encrypted: Callable[[Any], None]) -> dict[str, Any]:
+    return {"redis_connect_func": encrypted} if settings.encryption else {}
 
 
 def _common(settings: Settings) -> dict[str, Any]:

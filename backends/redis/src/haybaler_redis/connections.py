@@ -5,6 +5,7 @@ redis-py's own copy what they have with each small argument that they add; for a
 longer than all the rest.
 """
 
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -26,7 +27,8 @@ class PackingConnection(AbstractConnection):
         """
         if len(args) < _MANY or " " in args[0]:  # a name of two words is two arguments
             return super().pack_command(*args)
-        encoded = [arg if isinstance(arg, bytes) else self.encoder.encode(arg) for arg in args]
+        encode: Callable[[Any], bytes] = self.encoder.encode
+        encoded = [arg if isinstance(arg, bytes) else encode(arg) for arg in args]
         sizes = [b"\r\n$%d\r\n" % size for size in map(len, encoded)]
         return [b"".join([b"*%d" % len(args), *chain.from_iterable(zip(sizes, encoded, strict=True)), b"\r\n"])]
 

@@ -71,9 +71,9 @@ class Writing:
         in_bulk, retries = yield from self._takes_many()
         patience = _Patience(retries)
         flushes = _flushes(fitting, BULK_KEYS if in_bulk else FLUSH_COMMANDS)
-        sent = yield from side_by_side(
-            [partial(self._flush, flush, patience, in_bulk=in_bulk) for flush in flushes], limit=FLUSHES_IN_FLIGHT
-        )
+        parts = [partial(self._flush, flush, patience, in_bulk=in_bulk) for flush in flushes]
+        # A cluster's client that has lost a node finds its way anew, which no other request should get into.
+        sent = yield from side_by_side(parts, limit=1 if self.clients.clustered else FLUSHES_IN_FLIGHT)
         return self._with_refusals([len(content) for _, content in items], chain.from_iterable(sent))
 
     def _with_refusals(self, sizes: Iterable[int], sent: Iterable[Outcome]) -> list[Outcome]:
