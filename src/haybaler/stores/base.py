@@ -109,15 +109,14 @@ class BaseToolResultStore(StoreDriver):
     async def write_many_async(self, entries: Sequence[StoreEntry]) -> list[str | StoreError]:
         """As `ToolResultStore.write_many_async`: outcome i belongs to entry i; raises only when cancelled."""
         batch = self._batch(entries)
+        items = batch.items
         try:
-            return batch.outcomes(await self._put_in_groups(batch.items))
+            if self._groups is None or not items:
+                return batch.outcomes(await self._put_many_async(items))
+            groups = self._groups.get()
+            return batch.outcomes(await groups.write(self._put_many_async, items, server_of=self._server_of))
         except Exception as error:  # noqa: BLE001 - the contract promises outcomes
             return batch.failed(error)
-
-    async def _put_in_groups(self, items: Sequence[tuple[str, Content]]) -> Sequence[StoreError | None]:
-        if self._groups is None or not items:
-            return await self._put_many_async(items)
-        return await self._groups.get().write(self._put_many_async, items, server_of=self._server_of)
 
     def read(self, reference: str) -> Content:
         """As `ToolResultStore.read`: what was written, in type and content."""

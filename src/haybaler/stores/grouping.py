@@ -19,6 +19,8 @@ from haybaler.stores.shares import Call, Group, Item, Key, Lane, Outcome, Share,
 _TURNS = 8
 # In how many groups a caller may have items at once: one is prepared while the other is on its way.
 _AHEAD = 2
+# Lanes that are kept while nothing stands in them. Servers come and go.
+_KEPT_LANES = 8
 
 
 class Queue:
@@ -45,24 +47,21 @@ class Queue:
         :param server_of: Tells what stands for the server that keeps a path.
         :returns: The lane, for `passed`; None if the batch has to be admitted.
         """
-        if len(items) > self._bounds.entries:
+        bounds, size = self._bounds, 0
+        server = server_of(items[0][0])
+        lane = self._lane((server, False))
+        may_go = lane.groups < bounds.in_flight and not lane.turns and len(items) <= bounds.entries
+        for path, content in items if may_go else ():
+            size += most_bytes(content)
+            if size > bounds.size or path in self._paths or server_of(path) != server:
+                may_go = False
+                break
+        if not may_go:
+            self._tidy(lane)
             return None
-        paths = [path for path, _ in items]
-        servers = set(map(server_of, paths))
-        if len(servers) > 1:
-            return None
-        lane = self._lane((servers.pop(), False))
-        if (
-            lane.groups < self._bounds.in_flight
-            and not lane.turns
-            and self._paths.isdisjoint(paths)
-            and sum(most_bytes(content) for _, content in items) <= self._bounds.size
-        ):
-            self._paths.update(paths)
-            lane.groups += 1
-            return lane
-        self._tidy(lane)
-        return None
+        self._paths.update([path for path, _ in items])
+        lane.groups += 1
+        return lane
 
     def passed(self, lane: Lane, items: Sequence[Item]) -> None:
         """
@@ -259,5 +258,5 @@ class Queue:
         return share
 
     def _tidy(self, lane: Lane) -> None:
-        if not lane.shares and not lane.groups:
+        if not lane.shares and not lane.groups and len(self._lanes) > _KEPT_LANES:
             del self._lanes[lane.key]
