@@ -120,8 +120,8 @@ class GroupWriter:
         # The context variables of one caller, such as its trace, are no business of another's.
         context = copy_context() if group.members == {by} else Context()
         task = context.run(self._loop.create_task, self._write(write, group))
-        self._tasks[group] = task
-        task.add_done_callback(lambda _: self._tasks.pop(group))
+        if not task.done():  # where tasks start eagerly, it may be
+            self._tasks[group] = task
 
     async def _write(self, write: Write, group: Group) -> None:
         rest = dict(group.parts)
@@ -141,6 +141,7 @@ class GroupWriter:
             for share, part in rest.items():
                 self._queue.settle(share, part, [_interrupted()] * (part.stop - part.start))
             self._queue.release(group)
+            self._tasks.pop(group, None)
 
     def _settle(self, group: Group, parts: Mapping[Share, slice], result: Sequence[Outcome] | StoreError) -> None:
         outcomes = [result] * sum(map(_count, parts.values())) if isinstance(result, StoreError) else result
