@@ -4,6 +4,7 @@ The tree of haybaler's errors, and the one place where operating-system errors a
 Every error derives from `HaybalerError` and from the nearest builtin, so that callers may catch either.
 """
 
+import copy
 import errno
 
 
@@ -67,6 +68,7 @@ class AsyncOnlyStoreError(StoreError, AsyncOnlyError):
     """A synchronous call reached a store that only has asynchronous methods."""
 
 
+_LONGEST_CHAIN = 10  # of causes, as far as they are copied
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM})
 
 
@@ -95,3 +97,30 @@ def store_error(error: BaseException, *, action: str, missing_means_absent: bool
     if isinstance(error, (OSError, TimeoutError)):
         return StoreUnavailableError(text)
     return StoreError(text)
+
+
+def detached(error: StoreError) -> StoreError:
+    """
+    Return a copy of an error for another task, since two tasks must not raise the same object.
+
+    :param error: The error.
+    :returns: The copy, with copies of its causes. They have no frames: these would show the data of another caller.
+    """
+    twin = _copied(error, _LONGEST_CHAIN)
+    return twin if isinstance(twin, StoreError) else StoreError(str(error))
+
+
+def _copied(error: BaseException | None, links: int) -> BaseException | None:
+    if error is None or not links or isinstance(error, BaseExceptionGroup):  # the parts of a group have frames, too
+        return None
+    try:
+        twin = copy.copy(error)
+    except Exception:  # noqa: BLE001 - somebody else's, with a constructor of its own
+        return None
+    if hasattr(error, "__notes__"):
+        twin.__notes__ = [*error.__notes__]
+    if error.__cause__ is not None:
+        twin.__cause__ = _copied(error.__cause__, links - 1)
+    elif not error.__suppress_context__:
+        twin.__context__ = _copied(error.__context__, links - 1)
+    return twin

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,8 +12,11 @@ from haystack.core.serialization import default_from_dict, default_to_dict
 from haybaler.errors import ConfigurationError, InvalidReferenceError, StoreError, store_error
 from haybaler.stores.batch import WriteBatch, single
 from haybaler.stores.driver import Content, StoreDriver
+from haybaler.stores.group_commit import GroupCommit
+from haybaler.stores.group_writer import GroupWriter
 from haybaler.stores.names import MAX_NAME, checked_scope, encode_name, encode_scope, is_name
 from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
+from haybaler.workers import PerLoop
 
 MAX_REFERENCE = 512
 
@@ -25,7 +29,10 @@ class BaseToolResultStore(StoreDriver):
     Nothing that is bound to an event loop may be made in the constructor (see `haybaler.workers.PerLoop`).
 
     :param location: What every reference of the store begins with; empty for references that are only a path.
-    :raises ConfigurationError: If references would become longer than 512 characters or contain control characters.
+    :param group_commit: Whether, and within which bounds, asynchronous writes of many callers share batches. For a
+        store with a `_put_many_async` that costs less than single writes, and depends on nothing but its arguments.
+    :raises ConfigurationError: If references would become longer than 512 characters or contain control characters, or
+        if there is no `_put_many_async` for the groups.
     """
 
     supports_binary_content: bool = True
@@ -34,10 +41,13 @@ class BaseToolResultStore(StoreDriver):
         """Refuse a class that has neither colour of an operation when it is defined, not at its first use."""
         super().__init_subclass__()
         for colours in (("_put", "_put_async"), ("_get", "_get_async"), ("_remove", "_remove_async")):
-            if all(getattr(cls, name) is getattr(StoreDriver, name) for name in colours):
+            if not any(_overrides(cls, name) for name in colours):
                 raise ConfigurationError(f"{cls.__name__} must define `{colours[0]}` or `{colours[1]}`.")
 
-    def __init__(self, *, location: str = "") -> None:
+    def __init__(self, *, location: str = "", group_commit: GroupCommit | None = None) -> None:
+        if group_commit is not None and not _overrides(type(self), "_put_many_async"):
+            raise ConfigurationError(f"For group commit, {type(self).__name__} needs a `_put_many_async` of its own.")
+        self._groups = None if group_commit is None else PerLoop(partial(GroupWriter, group_commit))
         self._location = location
         self._enter_scope(())
 
@@ -99,8 +109,12 @@ class BaseToolResultStore(StoreDriver):
     async def write_many_async(self, entries: Sequence[StoreEntry]) -> list[str | StoreError]:
         """As `ToolResultStore.write_many_async`: outcome i belongs to entry i; raises only when cancelled."""
         batch = self._batch(entries)
+        items = batch.items
         try:
-            return batch.outcomes(await self._put_many_async(batch.items))
+            if self._groups is None or not items:
+                return batch.outcomes(await self._put_many_async(items))
+            groups = self._groups.get()
+            return batch.outcomes(await groups.write(self._put_many_async, items, server_of=self._server_of))
         except Exception as error:  # noqa: BLE001 - the contract promises outcomes
             return batch.failed(error)
 
@@ -188,7 +202,9 @@ class BaseToolResultStore(StoreDriver):
         """Release what synchronous callers opened. The base class holds nothing."""
 
     async def close_async(self) -> None:
-        """Release what was opened for the running event loop. The base class holds nothing."""
+        """Release what was opened for the running event loop. The base class waits for writes that share batches."""
+        if self._groups is not None:
+            await self._groups.get().drained()
 
     def __enter__(self) -> Self:
         self.warm_up()
@@ -238,6 +254,10 @@ class BaseToolResultStore(StoreDriver):
         store = default_from_dict(cls, {key: value for key, value in data.items() if key != "scope"})
         store._enter_scope(checked_scope(scope))  # noqa: SLF001 - its own kind
         return store
+
+
+def _overrides(cls: type[StoreDriver], name: str) -> bool:
+    return getattr(cls, name) is not getattr(StoreDriver, name)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What the author of a store fills in: a few private methods over paths, in one colour or in both."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from haybaler.errors import AsyncOnlyStoreError, StoreError, store_error
@@ -76,6 +76,15 @@ class StoreDriver:
             return None
 
         return await map_bounded(put, items, limit=self.max_concurrency)
+
+    def _server_of(self, path: str) -> Hashable:  # noqa: ARG002 - for the author
+        """
+        Return what stands for the server that keeps `path`, known without asking.
+
+        For group commit: entries of different servers share no batch, so that one server in trouble holds up no other.
+        By default there is only one.
+        """
+        return None
 
     def _remove_many(self, paths: Sequence[str]) -> None:
         for path in paths:

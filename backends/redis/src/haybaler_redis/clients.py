@@ -12,7 +12,7 @@ from haybaler.effects import Effect
 from haybaler.errors import AsyncOnlyStoreError, ConfigurationError
 from haybaler.workers import PerLoop, run_in_worker
 from haybaler_redis.connecting import Opened, open_async, open_sync
-from haybaler_redis.exchange import is_cluster
+from haybaler_redis.exchange import is_cluster, node_of
 from haybaler_redis.features import Features, probe
 from haybaler_redis.links import AsyncLink, Request, SyncLink
 from haybaler_redis.settings import Settings
@@ -67,6 +67,13 @@ class Clients:
     def features(self) -> Effect[Features]:
         """Have the server asked about its features, once for each client."""
         return Effect(self._features, self._features_async)
+
+    def server_of(self, key: bytes) -> str | None:
+        """Name the node of a cluster that keeps a key, for the running event loop; None if there is only one server."""
+        if not self.clustered:
+            return None
+        link = self._sync_link() if self._make_async is None else self._async.get()
+        return node_of(key, link.client)
 
     def drop_idle(self) -> Effect[None]:
         """Disconnect what is not in use, so that the next request finds the server that is in charge now."""

@@ -29,6 +29,7 @@ OPTIONS: Mapping[str, Any] = {
     "timeout": float,
     "pool_timeout": float,
     "retries": int,
+    "group_commit": boolean,
     "ssl_ca_certs": str,
     "ssl_certfile": str,
     "ssl_keyfile": str,

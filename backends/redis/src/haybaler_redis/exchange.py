@@ -47,6 +47,21 @@ def exchange(commands: Sequence[Command], client: Any) -> Steps[list[Reply]]:
     return replies
 
 
+def node_of(key: bytes, client: Any) -> str | None:
+    """
+    Name the node of a cluster that keeps a key, without asking anybody.
+
+    :param key: The key.
+    :param client: A client of a cluster.
+    :returns: The name of the node; None if the client does not know it yet.
+    """
+    try:
+        name: str = client.get_node_from_key(key).name
+    except redis.exceptions.RedisClusterException:
+        return None
+    return name
+
+
 def nodes(client: Any) -> Steps[list[dict[str, Any]]]:
     """
     Return what addresses each server that holds keys.

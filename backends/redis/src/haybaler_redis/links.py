@@ -30,6 +30,7 @@ class AsyncLink:
     """
 
     def __init__(self, opened: Opened[Awaitable[None]], *, limit: int, wait: float) -> None:
+        self.client = opened.client
         self._opened = opened
         self._turns = anyio.Semaphore(limit, fast_acquire=True)
         self._wait = wait
@@ -48,7 +49,7 @@ class AsyncLink:
         :raises StoreTimeoutError: If there was no turn in time.
         """
         async with self._turn():
-            return await perform_async(request(self._opened.client))
+            return await perform_async(request(self.client))
 
     async def drop_idle(self) -> None:
         """Disconnect what is not in use."""
@@ -84,7 +85,7 @@ class AsyncLink:
 
     def __del__(self) -> None:
         if self._loop.is_closed():
-            abandon(self._opened.client)
+            abandon(self.client)
 
 
 async def _lifetime(opened: Opened[Awaitable[None]]) -> AsyncGenerator[None, None]:
@@ -105,6 +106,7 @@ class SyncLink:
     """
 
     def __init__(self, opened: Opened[None], *, limit: int, wait: float) -> None:
+        self.client = opened.client
         self._opened = opened
         self._turns = BoundedSemaphore(limit)
         self._wait = wait
@@ -122,7 +124,7 @@ class SyncLink:
         :raises StoreTimeoutError: If there was no turn in time.
         """
         with self._turn():
-            return perform(request(self._opened.client))
+            return perform(request(self.client))
 
     def drop_idle(self) -> None:
         """Disconnect what is not in use."""

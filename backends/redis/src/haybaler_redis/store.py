@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from haybaler_redis.features import Features
 from haybaler_redis.reading import Reading
 from haybaler_redis.removing import Removing
 from haybaler_redis.settings import TLS_FILES, Settings, milliseconds, number
-from haybaler_redis.writing import Writing
+from haybaler_redis.writing import Writing, group_bounds
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,8 @@ class RedisToolResultStore(BaseToolResultStore):
     :param pool_timeout: Seconds that a call waits for a connection.
     :param retries: How often a request is repeated that failed for a passing reason: a lost connection, a failover, a
         restart; once for a timeout. By default 3 times, within half a second; with sentinels 10 times.
+    :param group_commit: Whether asynchronous writes that find all connections busy with other writes wait for them
+        together, and then share round trips, whatever scopes they are for.
     :param ssl_ca_certs: For `rediss`: the file with the certificate authorities; by default the system's.
     :param ssl_certfile: For `rediss`: the file with a certificate of the client's own.
     :param ssl_keyfile: For `rediss`: the file with its key.
@@ -93,6 +95,7 @@ class RedisToolResultStore(BaseToolResultStore):
         timeout: float = 5.0,
         pool_timeout: float = 30.0,
         retries: int | None = None,
+        group_commit: bool = True,
         ssl_ca_certs: str | None = None,
         ssl_certfile: str | None = None,
         ssl_keyfile: str | None = None,
@@ -107,6 +110,8 @@ class RedisToolResultStore(BaseToolResultStore):
         number("pool_timeout", pool_timeout, lowest=0.001)
         attempts = (SENTINEL_RETRIES if sentinel else RETRIES) if retries is None else retries
         number("retries", attempts, whole=True)
+        if not isinstance(group_commit, bool):
+            raise ConfigurationError(f"`group_commit` must be true or false, not {group_commit!r}.")
         self._parameters: dict[str, Any] = {
             "url": url,
             "username": username,
@@ -123,6 +128,7 @@ class RedisToolResultStore(BaseToolResultStore):
             "timeout": timeout,
             "pool_timeout": pool_timeout,
             "retries": retries,
+            "group_commit": group_commit,
             "ssl_ca_certs": ssl_ca_certs,
             "ssl_certfile": ssl_certfile,
             "ssl_keyfile": ssl_keyfile,
@@ -133,7 +139,8 @@ class RedisToolResultStore(BaseToolResultStore):
         self._writing = Writing(self._clients, self._ttl, max_bytes, attempts)
         self._reading = Reading(self._clients, self._ttl, attempts)
         self._removing = Removing(self._clients, attempts)
-        super().__init__(location=f"redis:{prefix}/")
+        groups = group_bounds(in_flight=max_connections, wait=pool_timeout) if group_commit else None
+        super().__init__(location=f"redis:{prefix}/", group_commit=groups)
 
     def _make_clients(self, client: object) -> Clients:
         given = self._parameters
@@ -199,6 +206,9 @@ class RedisToolResultStore(BaseToolResultStore):
                 extra={"maxmemory_policy": evicting},
             )
 
+    def _server_of(self, path: str) -> Hashable:
+        return self._clients.server_of(self._key(path))
+
     def _put(self, path: str, content: Content) -> None:
         for error in self._put_many([(path, content)]):
             if error is not None:
@@ -259,4 +269,5 @@ class RedisToolResultStore(BaseToolResultStore):
 
     async def close_async(self) -> None:
         """Disconnect what was opened for the running event loop, after what is in flight. The next use reconnects."""
+        await super().close_async()
         await self._clients.close_async()

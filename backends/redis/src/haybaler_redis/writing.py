@@ -8,6 +8,7 @@ from itertools import chain
 from haybaler.effects import Steps, await_effect
 from haybaler.errors import EntryTooLargeError, StoreError, StoreFullError, StoreUnavailableError
 from haybaler.stores.driver import Content
+from haybaler.stores.group_commit import GroupCommit
 from haybaler_redis.attempts import carried_out, repeated
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import (
@@ -29,6 +30,18 @@ FLUSHES_IN_FLIGHT = 2
 
 Item = tuple[bytes, Content]
 Outcome = StoreError | None
+
+
+def group_bounds(*, in_flight: int, wait: float) -> GroupCommit:
+    """
+    Return the bounds for what many callers write together: of a group, a single command can write all.
+
+    :param in_flight: The most groups at once; with as many as there are connections, nobody waits for a group who would
+        not wait for a connection otherwise.
+    :param wait: Seconds to wait for a turn.
+    :returns: The bounds.
+    """
+    return GroupCommit(in_flight, entries=BULK_KEYS, size=FLUSH_BYTES - BULK_KEYS * HEADER_BYTES, wait=wait)
 
 
 @dataclass(frozen=True, slots=True)
