@@ -333,8 +333,10 @@ def test_a_stand_in_is_the_tool_in_all_but_its_calls() -> None:
     assert (is_carrying(stand_in), is_carrying(original)) == (True, False)
     assert stand_in == original
     assert stand_in.to_dict() == original.to_dict()
-    again = carrying(stand_in, Store())
-    assert vars(again)["_haybaler_original"] is original
+    store = Store()
+    again = carrying(stand_in, store)
+    assert vars(again)["_haybaler_carried"] == (original, store)
+    assert carrying(again, store) is again
     assert carrying(Overriding("a", "b", {}, print), Store()).invoke(tool=1, store=2, original=3) == (
         "overridden {'tool': 1, 'store': 2, 'original': 3}"
     )

@@ -6,7 +6,7 @@ from haystack.tools.tool import Tool
 
 from haybaler.hooks.context import inside_tool_call
 
-_ORIGINAL = "_haybaler_original"
+_CARRIED = "_haybaler_carried"
 
 
 def carrying(tool: Tool, store: Any) -> Tool:
@@ -21,9 +21,9 @@ def carrying(tool: Tool, store: Any) -> Tool:
     :returns: An object of the same class and with the same attributes, which calls the tool itself. A tool that
         releases something when it is collected is returned as it is, since its stand-in would do the same.
     """
-    original: Tool = vars(tool).get(_ORIGINAL, tool)
-    if hasattr(type(original), "__del__"):
-        return original
+    original, carried = vars(tool).get(_CARRIED, (tool, None))
+    if carried is store or hasattr(type(original), "__del__"):
+        return tool
 
     def invoke(**arguments: Any) -> Any:
         with inside_tool_call(store):
@@ -35,7 +35,7 @@ def carrying(tool: Tool, store: Any) -> Tool:
 
     # Not `copy.copy`: neither the constructor nor whatever the class does when it is copied has to run.
     stand_in = object.__new__(type(original))
-    vars(stand_in).update(vars(original), invoke=invoke, invoke_async=invoke_async, **{_ORIGINAL: original})
+    vars(stand_in).update(vars(original), invoke=invoke, invoke_async=invoke_async, **{_CARRIED: (original, store)})
     return stand_in
 
 
@@ -46,4 +46,4 @@ def is_carrying(tool: Tool) -> bool:
     :param tool: Any tool.
     :returns: True for a stand-in that `carrying` made.
     """
-    return _ORIGINAL in vars(tool)
+    return _CARRIED in vars(tool)
