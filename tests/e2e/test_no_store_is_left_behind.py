@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextvars import copy_context
 from typing import Any
 
@@ -12,7 +12,7 @@ from haystack.components.agents import Agent
 from haystack.components.agents.state.state import State
 from haystack.dataclasses import ChatMessage
 from haystack.hooks import FunctionHook
-from haystack.tools import Tool
+from haystack.tools.tool import Tool
 from tests.e2e.test_sub_agents import TASK, Store, agent_tool, hooks_with, inner_agent, outer_agent
 from tests.hooks.agents import ScriptedModel, tool, work
 
@@ -171,7 +171,7 @@ def test_in_the_thread_of_a_generator_that_was_abandoned() -> None:
     shared, own = Store(), Store()
     agent = failing_agent(shared, "tool")
 
-    def served() -> Iterator[BaseException]:
+    def served() -> Generator[Exception, None, None]:
         try:
             agent.run(TASK, hook_context={RESULT_STORE_CONTEXT_KEY: own})
         except Exception as error:  # noqa: BLE001

@@ -16,7 +16,8 @@ from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.hooks import Hook, HookPoint
-from haystack.tools import AgentTool, ComponentTool, PipelineTool, Tool
+from haystack.tools import AgentTool, ComponentTool, PipelineTool
+from haystack.tools.tool import Tool
 from tests.hooks.agents import Colour, ScriptedModel, both_colours, calling, tool, work
 
 from haybaler import (
@@ -307,6 +308,43 @@ def test_a_hook_that_only_runs_after_the_tools_says_what_is_missing(
         assert not caplog.records
         run_with(colour, agent, own)
     assert [record.message.endswith("under `before_tool` as well.") for record in caplog.records] == [True] * warns
+
+
+@both_colours
+@pytest.mark.parametrize("made_up", ["memory://", {"read": "x"}, ["x"], 5, True, "", {}])
+@pytest.mark.parametrize("kind", ["AgentTool", "ComponentTool"])
+def test_a_store_that_a_model_makes_up_for_a_sub_agent_leads_nowhere(colour: Colour, made_up: Any, kind: str) -> None:
+    """An Agent as a tool takes every argument that `Agent.run` has, also those that its schema does not name."""
+    shared, own = Store(), Store()
+
+    def script(messages: list[ChatMessage]) -> ChatMessage:
+        reply = outer_script(messages)
+        for made in reply.tool_calls:
+            made.arguments["hook_context"] = {RESULT_STORE_CONTEXT_KEY: made_up}
+        return reply
+
+    agent = outer_agent(RESEARCHERS[kind](inner_agent(shared)), shared)
+    agent.chat_generator = ScriptedModel(script)
+    result = run_with(colour, agent, own)
+    assert result["last_message"].text == "Done."
+    assert (len(own), len(shared)) == (0, 0)
+
+
+@both_colours
+@pytest.mark.parametrize("made_up", [None, {}, {RESULT_STORE_CONTEXT_KEY: None}])
+def test_a_model_cannot_take_the_store_away_from_a_sub_agent(colour: Colour, made_up: Any) -> None:
+    shared, own = Store(), Store()
+
+    def script(messages: list[ChatMessage]) -> ChatMessage:
+        reply = outer_script(messages)
+        for made in reply.tool_calls:
+            made.arguments["hook_context"] = made_up
+        return reply
+
+    agent = outer_agent(agent_tool(inner_agent(shared)), shared)
+    agent.chat_generator = ScriptedModel(script)
+    run_with(colour, agent, own)
+    assert (len(own), len(shared)) == (2, 0)
 
 
 class Releasing(Tool):

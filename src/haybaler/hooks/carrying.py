@@ -34,7 +34,7 @@ def carrying(tool: Tool, store: Any) -> Tool:
             return await original.invoke_async(**arguments)
 
     # Not `copy.copy`: neither the constructor nor whatever the class does when it is copied has to run.
-    stand_in = object.__new__(type(original))
+    stand_in: Tool = object.__new__(type(original))
     vars(stand_in).update(vars(original), invoke=invoke, invoke_async=invoke_async, **{_CARRIED: (original, store)})
     return stand_in
 
