@@ -44,7 +44,7 @@ async def main(root: str) -> None:
     )
 
     async def serve(user: str) -> tuple[str, str]:
-        own = store.scoped(f"{user}/run-1")
+        own = store.scoped(user).scoped("run-1")
         result = await agent.run_async([ChatMessage.from_user(user)], hook_context={RESULT_STORE_CONTEXT_KEY: own})
         pointer = next(m for m in result["messages"] if m.meta.get("tool_result_offloaded"))
         return result["last_message"].text, pointer.meta["tool_result_offloaded"][0]
@@ -52,7 +52,7 @@ async def main(root: str) -> None:
     (grace, _), (alan, of_alan) = await asyncio.gather(serve("grace"), serve("alan"))
     print(grace, alan, sep="\n")
     try:
-        await store.scoped("grace/run-1").read_async(of_alan)
+        await store.scoped("grace").scoped("run-1").read_async(of_alan)
     except InvalidReferenceError as error:
         print(f"Grace reads Alan's result: {error}")
 

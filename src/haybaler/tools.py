@@ -14,7 +14,8 @@ from haystack.utils.deserialization import deserialize_component_inplace
 
 from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import ConfigurationError
-from haybaler.hooks.context import announce_run, run_store
+from haybaler.hooks.carrying import carrying
+from haybaler.hooks.context import own_store, run_store
 from haybaler.interop import optional_method
 from haybaler.readback.paging import Answer
 from haybaler.readback.reading import ReadBackLimits
@@ -199,17 +200,20 @@ class ToolResultToolset(Toolset):
 def bind_tools(state: State) -> None:
     """
     Bind the read-back tools of a run to the run's store, so that several calls of one step run side by side, and let
-    the runs inside the run's tools find it.
+    the runs inside the run's other tools find it.
 
-    Hooks call it before the model's next call; until then the tools find the store by themselves, one after another.
+    Hooks call it before the tools of a step are called; until then the read-back tools find the store by themselves,
+    one after another, and runs inside other tools do not.
 
-    :param state: The Agent's live `State`.
+    :param state: The Agent's live `State`; the list of the step's tools is changed, the tools of other runs are not.
     """
-    announce_run(state)
-    store = run_store(state)
-    for tool in state.data.get("tools") or []:
+    own, store = own_store(state), run_store(state)
+    tools: list[Tool] = state.data.get("tools") or []
+    for place, tool in enumerate(tools):
         if isinstance(tool, ResultTool):
             tool.bind(store)
+        elif own is not None:
+            tools[place] = carrying(tool, own)
 
 
 def _bound(spec: ToolSpec, store: Any, limits: ReadBackLimits) -> Functions:

@@ -92,6 +92,16 @@ HOOKS: dict[str, Any] = {
     "compactor": lambda store: {
         "before_llm": [CompactionHook(ToolResultOffloadCompactor(store), context_window=3_000)],
     },
+    "ladder": lambda store: {
+        "before_llm": [
+            CompactionHook(ToolResultPruningCompactor(), context_window=1_000_000),
+            CompactionHook(ToolResultOffloadCompactor(store, min_keep_steps=3), context_window=3_000),
+            CompactionHook(ToolResultOffloadCompactor(store), context_window=3_000, compact_at=0.8),
+            CompactionHook(SlidingWindowCompactor(), context_window=1_000_000),
+        ],
+        "before_tool": [ToolResultOffloadHook(store, {"other": AlwaysOffload()})],
+        "after_tool": [ToolResultOffloadHook(store, {"fetch": OffloadOverChars(10_000)})],
+    },
 }
 
 

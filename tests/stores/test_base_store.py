@@ -196,6 +196,12 @@ def test_a_scope_of_any_length_fits_when_it_has_few_parts() -> None:
     assert store.read(store.write(key="key", content="content")) == "content"
 
 
+@pytest.mark.parametrize("scope", [None, 7, b"user", ("user", "run"), Failing])
+def test_what_is_no_string_names_no_scope(scope: Any) -> None:
+    with pytest.raises(ConfigurationError, match="A scope is a string"):
+        InMemoryToolResultStore().scoped(scope)
+
+
 def test_hostile_references_reach_no_backend() -> None:
     store = Failing(AssertionError())
     scoped = store.scoped("a")

@@ -1,12 +1,20 @@
 """Removing a whole scope from a file store."""
 
+import errno
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from haybaler.errors import ReferenceNotFoundError
-from haybaler.stores.protocol import DeletedScope
+from haybaler.errors import ReferenceNotFoundError, StoreError, StoreUnavailableError
+from haybaler.stores.names import is_name
+from haybaler.stores.protocol import DeletedScope, StoreEntry
 from haybaler_filesystem import FileSystemToolResultStore
+from haybaler_filesystem.folders import Folder
 
 
 @pytest.fixture
@@ -73,3 +81,132 @@ def test_a_planted_link_leads_nowhere(store: FileSystemToolResultStore, root: Pa
     (root / "@s" / "entry.txt").symlink_to(outside / "file.txt")
     assert store.scoped("s").delete_scope() == DeletedScope(entries=1, bytes=2)
     assert (outside / "file.txt").read_text() == "not ours"
+
+
+class Meanwhile:
+    """Does something once, in the middle of a removal: after the names in a folder were listed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+        self.happened = False
+        listed = Folder.names
+
+        def names(folder: Folder) -> list[str]:
+            found = listed(folder)
+            if not self.happened and any(is_name(name) for name in found):
+                self.happened = True
+                action()
+            return found
+
+        monkeypatch.setattr(Folder, "names", names)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_an_entry_that_appears_during_the_removal_has_its_seal(
+    store: FileSystemToolResultStore, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """The writer has made its file and its seal after the names were listed, and renames it when all else is gone."""
+    run = store.scoped("run")
+    run.write(key="old", content="old")
+    sealed, removed = Event(), Event()
+    replace = Folder.replace
+
+    def late(folder: Folder, name: str, new_name: str) -> None:
+        sealed.set()
+        assert removed.wait(30)
+        replace(folder, name, new_name)
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError(errno.EPERM, "no hard links here")
+
+    with ThreadPoolExecutor(1) as pool:
+        written: list[Future[str]] = []
+
+        def write() -> None:
+            if not links:
+                monkeypatch.setattr(os, "link", refuse)
+            monkeypatch.setattr(Folder, "replace", late)
+            written.append(pool.submit(run.write, key="new", content=" new "))
+            assert sealed.wait(30)
+
+        meanwhile = Meanwhile(monkeypatch, write)
+        try:
+            assert run.delete_scope() == DeletedScope(1, 3)
+        finally:
+            removed.set()
+        assert run.read(written[0].result()) == " new "
+    assert meanwhile.happened
+    monkeypatch.undo()
+    assert run.delete_scope() == DeletedScope(1, 5)
+    assert not Path(store.root, "@run").exists()
+
+
+def test_what_others_remove_meanwhile_does_not_end_the_removal(
+    store: FileSystemToolResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = store.scoped("run")
+    for number in range(20):
+        run.write(key=f"{number}", content="12")
+        run.scoped(f"step-{number}").write(key="inner", content="123")
+    gone = [run.reference(f"{number}") for number in range(10)]
+
+    def remove() -> None:
+        run.delete(gone)
+        for number in range(10):
+            run.scoped(f"step-{number}").delete_scope()
+
+    meanwhile = Meanwhile(monkeypatch, remove)
+    assert run.delete_scope() == DeletedScope(20, 10 * 2 + 10 * 3)
+    assert meanwhile.happened
+    assert list(Path(store.root).iterdir()) == []
+
+
+def test_a_write_whose_folder_was_removed_fails_and_the_next_one_makes_it_again(
+    store: FileSystemToolResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = store.scoped("user-7/run-42")
+    create = Folder.create
+
+    def late(folder: Folder, name: str, mode: int) -> tuple[int, int]:
+        store.scoped("user-7").delete_scope()
+        return create(folder, name, mode)
+
+    monkeypatch.setattr(Folder, "create", late)
+    with pytest.raises(StoreUnavailableError):
+        run.write(key="a", content="lost")
+    monkeypatch.undo()
+    with pytest.raises(ReferenceNotFoundError):
+        run.read(run.reference("a"))
+    assert run.read(run.write(key="a", content="kept")) == "kept"
+
+
+def test_writers_and_removers_of_one_scope_in_several_threads_never_damage_anything(
+    store: FileSystemToolResultStore,
+) -> None:
+    run = store.scoped("run")
+    over = Event()
+
+    def write(writer: int) -> int:
+        confirmed = 0
+        for number in range(300):
+            for outcome in run.write_many([StoreEntry(f"{writer}-{number}-{n}", "text") for n in range(4)]):
+                if isinstance(outcome, StoreError):
+                    continue
+                confirmed += 1
+                with suppress(ReferenceNotFoundError):
+                    assert run.read(outcome) == "text"
+        return confirmed
+
+    def remove() -> int:
+        removed = 0
+        while not over.is_set():
+            removed += run.delete_scope().entries
+        return removed
+
+    with ThreadPoolExecutor(4) as pool:
+        removing = [pool.submit(remove) for _ in range(2)]
+        try:
+            confirmed = sum(pool.map(write, range(2)))
+        finally:
+            over.set()
+        removed = sum(job.result() for job in removing)
+    assert removed + run.delete_scope().entries == confirmed > 0

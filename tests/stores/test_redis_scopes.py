@@ -1,14 +1,19 @@
 """Removing a scope: everything in it, nothing beside it, in small steps that block nobody."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Barrier
 
 import pytest
 from tests.services.redis_servers import RedisServer
 
+from haybaler.errors import ReferenceNotFoundError, StoreError
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import DeletedScope, StoreEntry
 from haybaler_redis import RedisToolResultStore
 from haybaler_redis.removing import SCAN_COUNT
+from haybaler_redis.staging import stage_key
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
@@ -79,3 +84,70 @@ def test_many_entries_are_deleted_in_batches(valkey: RedisServer, prefix: str, c
         asyncio.run(store.delete_async([str(reference) for reference in references]))
         assert valkey.client.info("commandstats")["cmdstat_unlink"]["calls"] == -(-count // 500)
         assert store.delete_scope().entries == 0
+
+
+def test_threads_that_remove_a_scope_in_memory_at_once_count_each_entry_once() -> None:
+    store = InMemoryToolResultStore()
+    run = store.scoped("run")
+    kept = store.write(key="a", content="kept")
+    for _ in range(5):
+        run.write_many([StoreEntry(str(number), "é") for number in range(5_000)])
+        start = Barrier(4)
+
+        def remove(start: Barrier = start) -> DeletedScope:
+            start.wait(30)
+            return run.delete_scope()
+
+        with ThreadPoolExecutor(4) as pool:
+            deleted = [job.result() for job in [pool.submit(remove) for _ in range(4)]]
+        assert (sum(part.entries for part in deleted), sum(part.bytes for part in deleted)) == (5_000, 10_000)
+    assert store.read(kept) == "kept"
+
+
+TAGS = pytest.mark.parametrize("tag", ["", "{tag}"])
+
+
+@TAGS
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_what_a_writer_that_was_killed_has_staged_goes_with_the_scope_and_is_no_entry(
+    valkey: RedisServer, prefix: str, is_async: bool, tag: str
+) -> None:
+    with RedisToolResultStore(valkey.url, prefix=prefix + tag, ttl=60) as store:
+        run = store.scoped("user/run")
+        run.write(key="a", content="12345")
+        beside = [store, store.scoped("user"), store.scoped("user/run2"), store.scoped("other/user/run")]
+        others = [RedisToolResultStore(valkey.url, prefix=name, ttl=60) for name in (f"{prefix}{tag}:x", f"x:{prefix}")]
+        kept = []
+        for other in (run, run.scoped("step"), *beside, *others):
+            staged = stage_key(other._key(other._scope_path + "a"), "0011")
+            valkey.client.set(staged, "half of something", ex=60)
+            kept.append(staged)
+        gone = kept[:2]
+        deleted = asyncio.run(run.delete_scope_async()) if is_async else run.delete_scope()
+        assert deleted == DeletedScope(1, 5)
+        assert [valkey.client.exists(key) for key in kept] == [key not in gone for key in kept]
+        assert store.delete_scope() == DeletedScope(0, 0)
+        assert [valkey.client.exists(key) for key in kept] == [0] * 6 + [1] * 2
+        for other in others:
+            other.delete_scope()
+            other.close()
+
+
+@TAGS
+def test_a_large_entry_that_is_staged_while_its_scope_is_removed_is_whole_or_fails(
+    valkey: RedisServer, prefix: str, tag: str
+) -> None:
+    content = "0123456789" * 1_300_000
+    with RedisToolResultStore(valkey.url, prefix=prefix + tag, ttl=60) as store:
+        run = store.scoped("run")
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(lambda: [run.write_many([StoreEntry("large", content)])[0] for _ in range(5)])
+            while not writing.done():
+                run.delete_scope()
+        for outcome in writing.result():
+            assert isinstance(outcome, (str, StoreError))
+            with suppress(ReferenceNotFoundError):
+                assert run.read(run.reference("large")) == content
+        run.write(key="large", content=content)
+        assert run.delete_scope() == DeletedScope(1, len(content))
+        assert valkey.client.keys(f"*{prefix}*") == []

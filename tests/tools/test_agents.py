@@ -17,6 +17,8 @@ from tests.tools.calling import READ, SEARCH, agent_that_says, calls, results, r
 from tests.tools.stores import SyncStore
 from tests.tools.test_paging import PNG
 
+from haybaler.compactors.sliding_window import SlidingWindowCompactor
+from haybaler.hooks.compaction import CompactionHook
 from haybaler.hooks.context import RESULT_STORE_CONTEXT_KEY
 from haybaler.hooks.offload import ToolResultOffloadHook
 from haybaler.policies import AlwaysOffload
@@ -201,6 +203,34 @@ async def test_reads_of_one_step_are_all_in_flight_at_once_after_a_hook_has_boun
     )
     run = await run_in(colour, agent, hook_context=context(store) if own else None)
     assert results(run) == [shown(str(n)) for n in range(8)]
+
+
+COMPACTION = CompactionHook(SlidingWindowCompactor(), context_window=1_000_000)
+OFFLOAD = ToolResultOffloadHook(InMemoryToolResultStore(), {})
+
+
+@COLOURS
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(
+    ("hooks", "first"),
+    [
+        ({"before_llm": [COMPACTION]}, []),
+        ({"before_tool": [OFFLOAD], "after_tool": [OFFLOAD]}, []),
+        ({"after_tool": [OFFLOAD]}, [calls({"text": "first"}, name="other")]),
+    ],
+    ids=["compaction", "offload before and after", "offload after, from the second step on"],
+)
+async def test_reads_of_one_step_run_side_by_side_with_each_of_the_hooks(
+    colour: str, hooks: Any, first: list[ChatMessage], own: bool
+) -> None:
+    store = MeetingStore(4)  # as many as an Agent calls at once by default
+    agent = agent_that_says(
+        [*first, calls(*({"reference": str(n)} for n in range(4))), "Done."],
+        [other, ToolResultToolset(None if own else store)],
+        hooks=hooks,
+    )
+    run = await run_in(colour, agent, hook_context=context(store) if own else None)
+    assert results(run)[-4:] == [shown(str(n)) for n in range(4)]
 
 
 @COLOURS

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.tools.calling import find, read, read_async
 from tests.tools.stores import AsyncStore, FailingStore, NativeStore, SyncStore
 
+import haybaler_filesystem
 from haybaler.errors import (
     AsyncOnlyStoreError,
     CorruptEntryError,
@@ -23,7 +25,9 @@ from haybaler.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from haybaler.readback.arguments import quoted
 from haybaler.stores.memory import InMemoryToolResultStore
+from haybaler.workers import run_in_worker
 
 GONE = 'Nothing is stored under "ref" any more. Run the tool again if you still need it.'
 FOREIGN = '"ref" is not a reference of this run\'s store. Give a reference exactly as it stands in the conversation.'
@@ -94,7 +98,47 @@ def test_without_any_store_there_is_a_sentence(caplog: pytest.LogCaptureFixture)
     assert {record.__dict__["tool"] for record in caplog.records} == {"read_tool_result", "search_tool_result"}
 
 
-def test_a_reference_of_another_store_or_scope_is_refused() -> None:
+STORES: dict[str, Any] = {
+    "memory": lambda _: InMemoryToolResultStore(),
+    "absolute": haybaler_filesystem.FileSystemToolResultStore,
+    "relative": lambda path: haybaler_filesystem.FileSystemToolResultStore(path, references="relative"),
+}
+FOREIGN_SCOPES = [
+    "user-7/run-41",
+    "user-7/run-420",
+    "user-7/run-4",
+    "user-7",
+    "user-7/run-42/step",
+    "user-8/run-42",
+    "",
+]
+
+
+@pytest.mark.parametrize("owner", [*FOREIGN_SCOPES, None], ids=repr)
+@pytest.mark.parametrize("make_store", STORES.values(), ids=STORES)
+@pytest.mark.anyio
+async def test_a_reference_of_another_scope_is_refused(owner: str | None, make_store: Any, tmp_path: Path) -> None:
+    """Copied from another conversation as it is, guessed, or edited so that it looks like one of this run's."""
+    store = await run_in_worker(make_store, tmp_path)
+    mine = store.scoped("user-7/run-42")
+    own = await mine.write_async(key="own", content="mine")
+    theirs = await (store if owner is None else store.scoped(owner)).write_async(key="a", content="theirs")
+    guessed = store.scoped(owner or "user-9").reference("guessed")
+    edited = [own.replace("run-42", "run-41"), own.replace("@user-7/", ""), own + "/../../@run-41/a", own.upper()]
+    for reference in (theirs, guessed, *edited, f"{own} {theirs}", own.rpartition("/")[0] + "/../a"):
+        sentence = f"{quoted(reference)} is not a reference of this run's store. "
+        for answer in (
+            await run_in_worker(partial(read, mine, reference=reference)),
+            await run_in_worker(partial(find, mine, reference=reference, pattern="theirs")),
+            await read_async(mine, reference=reference),
+        ):
+            assert answer == sentence + "Give a reference exactly as it stands in the conversation."
+    assert "mine" in await read_async(mine, reference=own)
+    in_place = mine.reference("a")  # the name of another run's entry, in this run's own scope
+    assert (await read_async(mine, reference=in_place)).startswith("Nothing is stored under")
+
+
+def test_a_reference_of_another_store_is_refused() -> None:
     mine, other = InMemoryToolResultStore(), InMemoryToolResultStore()
     for foreign in (other.write(key="a", content="theirs"), mine.scoped("b").write(key="a", content="theirs")):
         assert "is not a reference of this run's store" in read(mine, reference=foreign)

@@ -1,12 +1,9 @@
 """What a run brings along in the Agent's `hook_context`, and how it is read without copying it."""
 
-from asyncio import current_task
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
-from threading import get_ident
 from typing import Any
-from weakref import ref
 
 from haystack.components.agents.state.state import State
 
@@ -20,6 +17,9 @@ RUN_TASK_CONTEXT_KEY = "haybaler_run_task"
 # to 1. `CompactionHook` discards rewrites that save less; a compactor that stores something decides before it does.
 MINIMUM_GAIN_CONTEXT_KEY = "haybaler_minimum_gain"
 
+# Haystack gives a sub-agent no `hook_context`. What it does inherit is the context of the tool call that it runs in.
+_store_of_tool_call: ContextVar[Any | None] = ContextVar("haybaler_store_of_tool_call", default=None)
+
 
 def hook_context(state: State) -> Mapping[str, Any]:
     """
@@ -31,57 +31,39 @@ def hook_context(state: State) -> Mapping[str, Any]:
     return state.data.get("hook_context") or {}
 
 
-def run_store(state: State) -> Any | None:
+def own_store(state: State) -> Any | None:
     """
-    Return the store that the run brought along, or that the run brought whose tool it is.
+    Return the store that the run itself brought along.
 
     :param state: The Agent's live `State`.
     :returns: The store, or None.
     """
-    own = hook_context(state).get(RESULT_STORE_CONTEXT_KEY)
-    return own if own is not None else _store_of_outer_run(state)
+    return hook_context(state).get(RESULT_STORE_CONTEXT_KEY)
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    state: "ref[State]"
-    place: int  # the task, or the thread outside of event loops, in which the run's hooks are called
-    store: Any  # for the runs inside its tools
-    inherited: Any  # from the run whose tool it is itself
-
-
-# Haystack gives a sub-agent no `hook_context`. What it does inherit is the context of the tool call it runs in.
-_running: ContextVar[_Running | None] = ContextVar("haybaler_running", default=None)
-
-
-def announce_run(state: State) -> None:
+def run_store(state: State) -> Any | None:
     """
-    Let the runs inside a run's tools find its store. Called by each hook.
+    Return the store that the run brought along, or that the run brought inside whose tool it runs.
 
     :param state: The Agent's live `State`.
+    :returns: The store, or None.
     """
-    _running.set(_Running(ref(state), _place(), run_store(state), _store_of_outer_run(state)))
+    own = own_store(state)
+    return own if own is not None else _store_of_tool_call.get()
 
 
-def _store_of_outer_run(state: State) -> Any | None:
+@contextmanager
+def inside_tool_call(store: Any) -> Iterator[None]:
     """
-    Return the store of the run whose tool this run is.
+    Let every run that begins in the block, or in what the block starts, find a store.
 
-    An earlier run in the same task or thread left its name as well. It is told by this: its tools are not being
-    called any more, or this is the very place where it ran itself, which a tool call never is.
+    Nothing of it is left behind afterwards, however the block ends; only what was started inside keeps it.
+
+    :param store: The store of the run whose tool is being called.
     """
-    running = _running.get()
-    outer = running.state() if running else None
-    if running is not None and outer is state:
-        return running.inherited  # found when the run's first hook announced it
-    if running is None or outer is None or running.place == _place():
-        return None
-    messages = outer.data.get("messages") or []
-    return running.store if messages and messages[-1].tool_calls else None
-
-
-def _place() -> int:
+    token = _store_of_tool_call.set(store)
     try:
-        return id(current_task())
-    except RuntimeError:
-        return get_ident()
+        yield
+    finally:
+        with suppress(ValueError):  # a coroutine that is closed with its event loop is closed in another context
+            _store_of_tool_call.reset(token)

@@ -10,13 +10,15 @@ from haystack.components.agents.state.state import State
 from haystack.components.agents.state.state_utils import replace_values
 from haystack.core.serialization import default_from_dict, default_to_dict
 from haystack.dataclasses import ChatMessage, ToolCallResult
+from haystack.tools import AgentTool
 
 from haybaler.conversation import fresh_results
 from haybaler.counters.approximate import ApproximateTokenCounter
 from haybaler.counters.protocol import AnyTokenCounter
 from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import ConfigurationError
-from haybaler.hooks.context import run_store
+from haybaler.hooks.carrying import is_carrying
+from haybaler.hooks.context import own_store, run_store
 from haybaler.hooks.lifecycle import run_lifecycle
 from haybaler.hooks.record import RunRecord
 from haybaler.interop import describe, method
@@ -48,6 +50,9 @@ class ToolResultOffloadHook:
     A result is only moved when its pointer is smaller. What haybaler's toolset read back is never moved again. All
     parts of a step are written in one concurrent batch; a result that could not be written stays whole, with a warning.
 
+    Where Agents run inside the tools, the hook is registered under `before_tool` as well, unless the Agent has a
+    `CompactionHook`: it moves nothing there, but from then on these Agents find the run's store.
+
     :param store: Where results go, unless the run brings its own in `hook_context[RESULT_STORE_CONTEXT_KEY]`.
     :param offload_strategies: The policy for each key.
     :param preview_chars: How many characters of each text the pointer shows; 0 for none.
@@ -59,7 +64,7 @@ class ToolResultOffloadHook:
     :raises ConfigurationError: If `preview_chars` is negative.
     """
 
-    allowed_hook_points: ClassVar[tuple[str, ...]] = ("after_tool",)
+    allowed_hook_points: ClassVar[tuple[str, ...]] = ("after_tool", "before_tool")
 
     def __init__(
         self,
@@ -82,7 +87,7 @@ class ToolResultOffloadHook:
 
     def run(self, state: State) -> None:
         """
-        Move this step's results.
+        Move this step's results. Before the tools have run, there are none.
 
         :param state: The Agent's live `State`; `messages` is replaced if a result was moved.
         """
@@ -90,13 +95,14 @@ class ToolResultOffloadHook:
 
     async def run_async(self, state: State) -> None:
         """
-        Move this step's results without blocking the event loop.
+        Move this step's results without blocking the event loop. Before the tools have run, there are none.
 
         :param state: The Agent's live `State`; `messages` is replaced if a result was moved.
         """
         await perform_async(self._steps(state))
 
     def _steps(self, state: State) -> Steps[None]:
+        _warn_of_agents_without_the_store(state)
         bind_tools(state)
         messages: list[ChatMessage] = state.data.get("messages") or []
         candidates = [index for index in fresh_results(messages) if self._may_move(messages[index])]
@@ -227,6 +233,19 @@ class ToolResultOffloadHook:
         deserialize_parts({"init_parameters": policies}, *policies)
         data["init_parameters"]["offload_strategies"] = {_strategy_key(key): policy for key, policy in policies.items()}
         return default_from_dict(cls, data)
+
+
+def _warn_of_agents_without_the_store(state: State) -> None:
+    messages: list[ChatMessage] = state.data.get("messages") or []
+    is_first_step_over = not state.data.get("step_count") and messages and not messages[-1].tool_calls
+    if is_first_step_over and own_store(state) is not None:
+        names = [t.name for t in state.data.get("tools") or [] if isinstance(t, AgentTool) and not is_carrying(t)]
+        if names:
+            logger.warning(
+                "Agents inside tools do not get the run's store, because no hook runs before the tools. "
+                "Register the ToolResultOffloadHook under `before_tool` as well.",
+                extra={"tools": names},
+            )
 
 
 def _strategy_key(text: str) -> str | tuple[str, ...]:

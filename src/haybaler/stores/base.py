@@ -83,6 +83,8 @@ class BaseToolResultStore(StoreDriver):
 
     def scoped(self, scope: str) -> Self:
         """As `ToolResultStore.scoped`: a store of its own inside this one, sharing its clients."""
+        if not isinstance(scope, str):
+            raise ConfigurationError(f"A scope is a string, not {type(scope).__name__}.")
         inner = copy.copy(self)
         inner._enter_scope((*self._scope, *encode_scope(scope)))  # noqa: SLF001 - its own kind
         return inner
@@ -174,7 +176,8 @@ class BaseToolResultStore(StoreDriver):
         """
         Remove every entry of this scope and of the scopes inside it, where the backend can; optional for a store.
 
-        Entries that are written meanwhile may stay. Without a scope, that is everything that the store holds.
+        Without a scope, that is everything that the store holds. What a run writes into it meanwhile is whole or absent
+        as ever, and stays, is removed as well, or fails to be written; so end the run first, also a cancelled one.
 
         :returns: How many entries were removed, and how many bytes.
         :raises StoreError: If the backend cannot, or failed in the middle; calling again goes on.

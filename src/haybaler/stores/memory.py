@@ -55,7 +55,8 @@ class InMemoryToolResultStore(BaseToolResultStore):
         self._entries.pop(path, None)
 
     def _remove_scope(self, folder: str) -> DeletedScope:
-        removed = [self._entries.pop(path) for path in list(self._entries) if path.startswith(folder)]
+        found = (self._entries.pop(path, None) for path in list(self._entries) if path.startswith(folder))
+        removed = [content for content in found if content is not None]  # other threads remove entries, too
         return DeletedScope(len(removed), sum(map(_size, removed)))
 
     # Nothing here waits for anything, so asynchronous callers need no worker thread.

@@ -161,6 +161,7 @@ class ToolResultStore(Protocol):
 
         :param scope: Any string, for example "user-7/run-42"; `scoped("a/b")` is `scoped("a").scoped("b")`.
         :returns: The store of that scope.
+        :raises ConfigurationError: If it is no string, or references would become too long.
         """
         ...
 

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 from haybaler.errors import StoreError
-from haybaler.stores.protocol import StoreEntry, ToolResultStore
+from haybaler.stores.protocol import DeletedScope, StoreEntry, ToolResultStore
 from haybaler.workers import run_in_worker
 
 T = TypeVar("T")
@@ -96,6 +96,18 @@ class Access:
         await self.call(
             self.colour.writes, lambda: self.store.delete(references), lambda: self.store.delete_async(references)
         )
+
+    async def delete_scope(self) -> DeletedScope | None:
+        """Remove the whole scope; None for a store that cannot."""
+        store: Any = self.store
+        if not hasattr(store, "delete_scope"):
+            return None
+        try:
+            return await self.call(self.colour.writes, store.delete_scope, store.delete_scope_async)
+        except StoreError as error:
+            if type(error) is not StoreError:
+                raise
+            return None
 
     async def read(self, reference: str) -> str | bytes:
         """Read one entry."""

@@ -104,7 +104,59 @@ KEYS: tuple[str, ...] = (
     encode_name(encode_name("A")),
 )
 
-SCOPES: tuple[str, ...] = ("", ".", "..", "../a", "a", "A", "/a", "a/", "a\x00", "a\n", "@a", "con", "é", "x" * 10_000)
+# Pairwise different, and none may reach into another, unless it is one of the scopes inside it.
+SCOPES: tuple[str, ...] = (
+    "",
+    ".",
+    "..",
+    "../a",
+    "a",
+    "A",
+    "a/",
+    "a//",
+    "a/b",
+    "a/../b",
+    "/a",
+    "a.",
+    "a ",
+    "a\x00",
+    "a\n",
+    "a\\b",
+    "a:b",
+    "@",
+    "@a",
+    "con",
+    "nul.txt",
+    ".seals",  # what the stores themselves name folders and drafts
+    ".haybaler-tmp-0",
+    "*",
+    "?",
+    "a*",
+    "[a-z]",
+    "[^a]",
+    "{a}",  # decides in a cluster which server has the key
+    "}{",
+    "%2e%2e",
+    "~",
+    "user-1",
+    "user-10",
+    "user-1.",
+    "user-1-",
+    "user-1/run-1",
+    "user-10/run-1",
+    "\u00e9",
+    "e\u0301",
+    "ß",
+    "ss",
+    "\u212a",  # the sign for kelvin, whose lower case is an ordinary k
+    "k",
+    "\ud800",
+    encode_name("A"),  # looks like a name derived by hashing
+    "@" + encode_name("A"),
+    "x" * 10_000,
+    "x" * 10_001,
+    "a/" + "x" * 10_000,
+)
 
 
 def hostile_references(reference: str) -> list[str]:

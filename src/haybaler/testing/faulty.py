@@ -10,7 +10,8 @@ from typing import Any, Self, TypeVar, cast
 from haystack.core.serialization import default_from_dict, default_to_dict
 
 from haybaler.errors import StoreError
-from haybaler.stores.protocol import StoreEntry, ToolResultStore
+from haybaler.stores.base import BaseToolResultStore
+from haybaler.stores.protocol import DeletedScope, StoreEntry, ToolResultStore
 from haybaler.testing.access import drive
 from haybaler.testing.faults import Fault, Gate, Script
 from haybaler.workers import map_bounded
@@ -133,6 +134,16 @@ class FaultyStore:
         """As `ToolResultStore.delete_async`; passed on."""
         self._script.count("delete_async")
         await self.store.delete_async(references)
+
+    def delete_scope(self) -> DeletedScope:
+        """As `BaseToolResultStore.delete_scope`; passed on to a store that has it."""
+        self._script.count("delete_scope")
+        return cast("BaseToolResultStore", self.store).delete_scope()
+
+    async def delete_scope_async(self) -> DeletedScope:
+        """As `BaseToolResultStore.delete_scope_async`; passed on to a store that has it."""
+        self._script.count("delete_scope_async")
+        return await cast("BaseToolResultStore", self.store).delete_scope_async()
 
     def scoped(self, scope: str) -> Self:
         """As `ToolResultStore.scoped`; the scope shares the script and the counts."""

@@ -1,11 +1,15 @@
 """Law 10: scopes share the store's clients, and nothing else."""
 
+import asyncio
+from collections import Counter
+from contextlib import suppress
+
 import pytest
 
-from haybaler.errors import InvalidReferenceError, ReferenceNotFoundError
-from haybaler.stores.protocol import StoreEntry
-from haybaler.testing.access import Access
-from haybaler.testing.contract import Check, StoreContract
+from haybaler.errors import InvalidReferenceError, ReferenceNotFoundError, StoreError
+from haybaler.stores.protocol import DeletedScope, StoreEntry
+from haybaler.testing.access import COLOURS, Access, Way
+from haybaler.testing.contract import Check, MakeStore, StoreContract
 from haybaler.testing.corpus import SCOPES
 
 
@@ -74,3 +78,67 @@ class ScopeLaws(StoreContract):
             assert await inside.read(reference) == "inside"
 
         check(law)
+
+    def test_a_scope_is_removed_with_the_scopes_inside_it_and_nothing_else(self, check: Check) -> None:
+        """A store that cannot remove a scope says so and removes nothing."""
+
+        async def law(access: Access) -> None:
+            beside = await access.write("key", "beside")
+            scopes = {scope: access.to(access.store.scoped(scope)) for scope in SCOPES}
+            references = {
+                scope: await inner.write("key", "é" * size) for size, (scope, inner) in enumerate(scopes.items())
+            }
+            left = {scope: 2 * size for size, scope in enumerate(scopes)}
+            for scope in SCOPES:
+                deleted = await scopes[scope].delete_scope()
+                if deleted is None:
+                    assert await scopes[scope].read(references[scope]) == "é" * (left[scope] // 2)
+                    continue
+                parts = scope.split("/")
+                inside = [other for other in left if other.split("/")[: len(parts)] == parts]
+                assert deleted == DeletedScope(len(inside), sum(left.pop(other) for other in inside)), scope[:20]
+                with pytest.raises(ReferenceNotFoundError):
+                    await scopes[scope].read(references[scope])
+            assert await access.read(beside) == "beside"
+            assert await access.delete_scope() in {None, DeletedScope(1, 6)}
+
+        check(law)
+
+    def test_a_scope_that_is_removed_while_a_run_writes_into_it_holds_whole_entries_only(
+        self, make_store: MakeStore
+    ) -> None:
+        """What is written meanwhile stays, is removed, or fails to be written; nothing is damaged or counted twice."""
+        colour = next(colour for colour in COLOURS if colour.writes is colour.reads is Way.AWAITED)
+
+        async def law() -> None:
+            access = Access(make_store(), colour)
+            run, beside = access.to(access.store.scoped("run/step")), access.to(access.store.scoped("run-2"))
+            kept = await beside.write("key", "kept")
+            found: Counter[str] = Counter()
+
+            async def write(writer: int) -> None:
+                for number in range(6):
+                    entries = [StoreEntry(f"{writer} {number} {n}", f"{writer} {number} {n}") for n in range(3)]
+                    for entry, outcome in zip(entries, await run.write_many(entries), strict=True):
+                        if isinstance(outcome, StoreError):
+                            continue
+                        found["written"] += 1
+                        with suppress(ReferenceNotFoundError):
+                            assert await run.read(outcome) == entry.content
+
+            async def remove() -> bool:
+                deleted = await access.to(access.store.scoped("run")).delete_scope()
+                found["removed"] += deleted.entries if deleted else 0
+                return deleted is not None
+
+            async with asyncio.TaskGroup() as group:
+                writers = [group.create_task(write(writer)) for writer in range(3)]
+                while not all(writer.done() for writer in writers):
+                    await remove()
+                    await asyncio.sleep(0)
+            if await remove():
+                assert found["removed"] == found["written"]
+            assert await beside.read(kept) == "kept"
+            await access.close()
+
+        asyncio.run(law())

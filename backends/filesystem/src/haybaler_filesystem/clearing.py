@@ -8,11 +8,17 @@ from haybaler.stores.names import SCOPE_MARK, is_name
 from haybaler.stores.protocol import DeletedScope
 from haybaler_filesystem.entries import SEALS, TEMPORARY
 from haybaler_filesystem.folders import Folder
+from haybaler_filesystem.sealing import SealFolder
+
+_NOTHING = DeletedScope(0, 0)
 
 
 def clear_scope(root: str, scope: tuple[str, ...]) -> DeletedScope:
     """
     Remove everything of a scope. What haybaler did not make, such as a person's notes beside the files, stays.
+
+    Others may write, read and remove meanwhile. What is written meanwhile stays whole, is removed, or fails to be
+    written.
 
     :param root: The absolute path of the store's root, which stays as well.
     :param scope: The folders from there on, outermost first; empty for everything in the root.
@@ -24,16 +30,17 @@ def clear_scope(root: str, scope: tuple[str, ...]) -> DeletedScope:
             folder = opened.enter_context(Folder.root(root, create=False))
             for name in scope[:-1]:
                 folder = opened.enter_context(folder.child(name, create=False))
-            if scope:
-                return _clear_child(folder, scope[-1])
-            return _clear(folder)
         except FileNotFoundError:
-            return DeletedScope(0, 0)
+            return _NOTHING
+        return _clear_child(folder, scope[-1]) if scope else _clear(folder)
 
 
 def _clear_child(parent: Folder, name: str) -> DeletedScope:
-    with parent.child(name, create=False) as folder:
-        deleted = _clear(folder)
+    try:
+        with parent.child(name, create=False) as folder:
+            deleted = _clear(folder)
+    except FileNotFoundError:  # somebody else has removed it
+        return _NOTHING
     with suppress(OSError):  # somebody writes into it again, or a person keeps something there
         parent.remove_folder(name)
     return deleted
@@ -43,19 +50,31 @@ def _clear(folder: Folder) -> DeletedScope:
     entries = size = 0
     for name in folder.names():
         if is_name(name):
-            status = folder.status(name)
-            if stat.S_ISREG(status.st_mode) and folder.remove(name):
-                entries, size = entries + 1, size + status.st_size
+            removed = _remove_entry(folder, name)
         elif name.startswith(SCOPE_MARK) and is_name(name.removeprefix(SCOPE_MARK)):
+            removed = _NOTHING
             with suppress(CorruptEntryError):  # a link that somebody planted leads nowhere
-                inner = _clear_child(folder, name)
-                entries, size = entries + inner.entries, size + inner.bytes
-        elif name.startswith(TEMPORARY):
-            folder.remove(name)
+                removed = _clear_child(folder, name)
+        else:
+            removed = _NOTHING
+            if name.startswith(TEMPORARY):
+                folder.remove(name)
+        entries, size = entries + removed.entries, size + removed.bytes
+    _clear_seals(folder)
+    return DeletedScope(entries, size)
+
+
+def _remove_entry(folder: Folder, name: str) -> DeletedScope:
+    with suppress(FileNotFoundError):
+        status = folder.status(name)
+        if stat.S_ISREG(status.st_mode) and folder.remove(name):
+            return DeletedScope(1, status.st_size)
+    return _NOTHING
+
+
+def _clear_seals(folder: Folder) -> None:
     with suppress(FileNotFoundError):
         with folder.child(SEALS, create=False) as seals:
-            for name in seals.names():
-                seals.remove(name)
+            SealFolder(seals).clear_all(folder, TEMPORARY)
         with suppress(OSError):
             folder.remove_folder(SEALS)
-    return DeletedScope(entries, size)

@@ -91,6 +91,27 @@ class SealFolder:
                 if unlinked if seal.inode == UNLINKED else self._folder.status(seal.file_name).st_nlink == 1:
                     self._folder.remove(seal.file_name)
 
+    def clear_all(self, entries: Folder, temporary: str) -> None:
+        """
+        Remove every seal except those of entries that stand or will appear, which somebody is writing meanwhile.
+
+        :param entries: The folder of the entries.
+        :param temporary: What the name of an unfinished file begins with.
+        """
+        names = self._folder.names()
+        # Looked at after the seals: whoever had made one of them has the file under one of its two names by now.
+        beside = set(entries.names())
+        unfinished = any(name.startswith(temporary) for name in beside)
+        for name in names:
+            seal = Seal.parse(name)
+            with suppress(FileNotFoundError):
+                if seal is None or seal.inode != UNLINKED:
+                    stays = seal is not None and self._folder.status(name).st_nlink > 1
+                else:
+                    stays = unfinished or seal.name in beside
+                if not stays:
+                    self._folder.remove(name)
+
     def synchronize(self) -> None:
         """Wait until the seals would survive a loss of power."""
         self._folder.synchronize()

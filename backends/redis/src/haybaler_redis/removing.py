@@ -50,23 +50,24 @@ class Removing:
 
     def remove_folder(self, start: bytes) -> Steps[DeletedScope]:
         """
-        Remove every entry whose key begins in one way.
+        Remove every entry whose key begins in one way, and what unfinished writes have staged for one.
 
         :param start: How the keys begin.
-        :returns: What was removed.
+        :returns: What was removed; what was only staged is no entry.
         :raises StoreError: If it could not be done to the end.
         """
         entries = size = 0
-        pattern = b"".join(b"\\" + bytes([c]) if c in _GLOB else bytes([c]) for c in start) + b"*"
+        # A stage key may have one character before that (see `stage_key`).
+        pattern = b"*" + b"".join(b"\\" + bytes([c]) if c in _GLOB else bytes([c]) for c in start) + b"*"
         for node in (yield from self._asked(nodes)):
             cursor = 0
             while True:
                 cursor, found = yield from self._asked(partial(_scan, node, cursor, pattern))
-                # A longer prefix of another store has a colon in the rest; no path has one.
-                keys = [key for key in found if b":" not in key[len(start) :]]
+                keys, staged = _sorted(found, start)
                 for first in range(0, len(keys), FLUSH_COMMANDS):
                     freed = yield from self._freed(keys[first : first + FLUSH_COMMANDS])
                     entries, size = entries + freed.entries, size + freed.bytes
+                yield from self.remove(staged)
                 if not cursor:
                     break
         return DeletedScope(entries, size)
@@ -86,6 +87,21 @@ class Removing:
             return (yield from repeated(lambda: await_effect(self.clients.request(request)), retries=self.retries))
         except Exception as error:  # noqa: BLE001 - it is raised, mapped
             raise mapped(error, action="delete a scope") from presentable(error)
+
+
+def _sorted(keys: Sequence[bytes], start: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the keys of entries that begin in one way, and those under which a part of such an entry is staged."""
+    entries, staged = [], []
+    for key in keys:
+        lead, found, rest = key.partition(start)
+        # A longer prefix of another store has a colon in the rest; no path has one.
+        if not found or b":" in rest:
+            continue
+        if b"#" in rest and lead in {b"", b"{"}:
+            staged.append(key)
+        elif not lead:
+            entries.append(key)
+    return entries, staged
 
 
 def _scan(node: dict[str, Any], cursor: int, pattern: bytes, client: Any) -> Steps[tuple[int, list[bytes]]]:
