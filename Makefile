@@ -20,7 +20,7 @@ export HAYSTACK_TELEMETRY_ENABLED := false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-docker test-floor lint types bench wheels wheel-check clean
+.PHONY: help demo serve test test-docker test-floor lint types bench wheels wheel-check clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ help: ## List these commands
 demo: .venv/.demo ## Run an agent whose context compacts itself: no key, no network
 	@echo "Running examples/demo.py"
 	@.venv/bin/python examples/demo.py $(ARGS)
+
+serve: .venv/.serve ## Run the server of examples/server: FastAPI, with Redis if there is one
+	@.venv/bin/python -m examples.server
 
 test: .venv/.develop ## Run the whole test suite
 	@echo "Running the tests"
@@ -51,7 +54,7 @@ lint: .venv/.develop ## Check style and formatting
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m ruff format --check .
 
-types: .venv/.develop ## Check the types of core, backends and tests, strictly
+types: .venv/.develop ## Check the types of core, backends, tests and the server, strictly
 	@.venv/bin/python -m mypy
 
 bench: .venv/.develop ## Measure, beside Haystack's own classes and the raw operations
@@ -76,6 +79,11 @@ clean: ## Remove environments, caches and what was built
 	@$(PYTHON) -m venv .venv
 	@.venv/bin/python $(NEW_PIP)
 	@.venv/bin/python $(INSTALL) $(TREE) --group demo
+	@touch $@
+
+.venv/.serve: .venv/.demo
+	@echo "Installing what the server needs into .venv"
+	@.venv/bin/python $(INSTALL) $(TREE) --group server
 	@touch $@
 
 .venv/.develop: .venv/.demo

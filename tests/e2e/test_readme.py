@@ -15,6 +15,7 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     *sorted(ROOT.glob("backends/*/README.md")),
     *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("examples/*/README.md")),
 ]
 SERVED = [ROOT / "backends/redis/README.md", ROOT / "backends/s3/README.md"]
 FIRST_SCREEN = 40

@@ -1,9 +1,10 @@
 """A server as a child process: started, waited for, and stopped, that one and no other."""
 
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 PATIENCE = 20.0  # seconds until a server that has not come up counts as broken
@@ -16,10 +17,18 @@ class ServerProcess:
     :param command: The command.
     :param folder: Where it runs and writes its log.
     :param is_ready: Whether it answers.
+    :param environment: Variables that it gets besides those of the tests.
     """
 
-    def __init__(self, command: Sequence[str], folder: Path, is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        is_ready: Callable[[], bool],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._command = list(command)
+        self._environment = {**os.environ, **(environment or {})}
         self._log = folder / "log"
         self._folder = folder
         self._is_ready = is_ready
@@ -28,7 +37,9 @@ class ServerProcess:
     def start(self) -> None:
         """Start it and return when it answers."""
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, cwd=self._folder, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                self._command, cwd=self._folder, env=self._environment, stdout=log, stderr=log
+            )
         deadline = time.monotonic() + PATIENCE
         while not self._is_ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -40,6 +51,15 @@ class ServerProcess:
         """Send it a signal."""
         assert self._process is not None
         self._process.send_signal(number)
+
+    def ended(self) -> int:
+        """Wait until it has ended by itself, and return its status; minus the number of a signal if that ended it."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE)
+
+    def log(self) -> str:
+        """Return what it has written by now."""
+        return self._log.read_text(encoding="utf-8")
 
     def kill(self) -> None:
         """End it at once, as a crash would."""
