@@ -18,6 +18,7 @@ from benchmarks.offload_step import many_runs, one_step
 from benchmarks.replay import replay
 from benchmarks.report import LEGEND, Group, console, machine, table, write_json
 from benchmarks.s3 import s3
+from benchmarks.write_behind import one_call, one_run
 
 GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "step": one_step,
@@ -30,6 +31,8 @@ GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "replay": replay,
     "files": files,
     "s3": s3,
+    "behind": one_call,
+    "behind-run": one_run,
 }
 
 

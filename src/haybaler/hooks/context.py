@@ -10,6 +10,8 @@ from weakref import ref
 
 from haystack.components.agents.state.state import State
 
+from haybaler.run_writes import RunWrites
+
 # The run's own store, for hooks, compactors and the toolset: `agent.run(..., hook_context={KEY: store})`.
 RESULT_STORE_CONTEXT_KEY = "tool_result_store"
 
@@ -19,6 +21,11 @@ RUN_TASK_CONTEXT_KEY = "haybaler_run_task"
 # And: which part of the prompt that it changes a rewrite has to save if it does not reach the target, a number from 0
 # to 1. `CompactionHook` discards rewrites that save less; a compactor that stores something decides before it does.
 MINIMUM_GAIN_CONTEXT_KEY = "haybaler_minimum_gain"
+
+# And: what the run has in flight, a `RunWrites`, for compactors that write behind its back.
+RUN_WRITES_CONTEXT_KEY = "haybaler_run_writes"
+
+_WRITES_ATTRIBUTE = "_haybaler_writes"
 
 
 def hook_context(state: State) -> Mapping[str, Any]:
@@ -40,6 +47,20 @@ def run_store(state: State) -> Any | None:
     """
     own = hook_context(state).get(RESULT_STORE_CONTEXT_KEY)
     return own if own is not None else _store_of_outer_run(state)
+
+
+def run_writes(state: State) -> RunWrites:
+    """
+    Return what a run has in flight.
+
+    :param state: The Agent's live `State`.
+    :returns: The run's own object, made when it is first asked for.
+    """
+    writes = vars(state).get(_WRITES_ATTRIBUTE)
+    if not isinstance(writes, RunWrites):
+        writes = RunWrites()
+        setattr(state, _WRITES_ATTRIBUTE, writes)
+    return writes
 
 
 @dataclass(frozen=True, slots=True)

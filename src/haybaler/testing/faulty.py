@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, cast
 from haystack.core.serialization import default_from_dict, default_to_dict
 
 from haybaler.errors import StoreError
+from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.protocol import StoreEntry, ToolResultStore
 from haybaler.testing.access import drive
 from haybaler.testing.faults import Fault, Gate, Script
@@ -87,6 +88,16 @@ class FaultyStore:
     def reference(self, key: str) -> str:
         """As `ToolResultStore.reference`."""
         return self.store.reference(key)
+
+    def hold_entries(self, entries: Sequence[StoreEntry]) -> None:
+        """As `BaseToolResultStore.hold_entries`, where the wrapped store has it."""
+        if isinstance(self.store, (BaseToolResultStore, FaultyStore)):
+            self.store.hold_entries(entries)
+
+    def release_entries(self, references: Sequence[str]) -> None:
+        """As `BaseToolResultStore.release_entries`, where the wrapped store has it."""
+        if isinstance(self.store, (BaseToolResultStore, FaultyStore)):
+            self.store.release_entries(references)
 
     def write(self, *, key: str, content: str | bytes) -> str:
         """As `ToolResultStore.write`, with the fault of this write."""
