@@ -112,7 +112,7 @@ async def settled() -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     with anyio.fail_after(20):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0)
 
 
@@ -496,6 +496,30 @@ async def test_nothing_is_pinned_after_the_run(ended: str) -> None:
     gc.collect()
     assert len(pinned) > 10
     assert [one() for one in pinned if one() is not None] == []
+
+
+@anyio_test
+async def test_a_failed_run_whose_state_refers_to_itself_is_freed_all_the_same() -> None:
+    """Somebody keeps the State in the run's context."""
+    store = FaultyStore(InMemoryToolResultStore(), every_write=DOWN)
+    states: list[weakref.ref[State]] = []
+
+    def watch(state: State) -> None:
+        state.data["hook_context"]["state"] = state
+        states.append(weakref.ref(state))
+
+    async def meanwhile(_: int, messages: list[ChatMessage]) -> None:
+        if pointers(messages):
+            await until(lambda: not tasks_left())
+            raise RuntimeError("no answer")
+
+    agent = agent_with(offloading(store), model=Model(work(6), meanwhile), after=[FunctionHook(function=watch)])
+    with pytest.raises(RuntimeError, match="no answer"):
+        await run(agent, hook_context={"kept": True})
+    await asyncio.sleep(0)
+    gc.collect()
+    assert states
+    assert all(state() is None for state in states)
 
 
 @anyio_test
