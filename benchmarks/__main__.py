@@ -19,6 +19,7 @@ from benchmarks.redis import redis
 from benchmarks.replay import replay
 from benchmarks.report import LEGEND, Group, console, machine, table, write_json
 from benchmarks.s3 import s3
+from benchmarks.write_behind import one_call, one_run
 
 GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "step": one_step,
@@ -32,6 +33,8 @@ GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "files": files,
     "redis": redis,
     "s3": s3,
+    "behind": one_call,
+    "behind-run": one_run,
 }
 
 

@@ -20,6 +20,7 @@ from haybaler.errors import (
 from haybaler.hooks.compaction import CompactionHook
 from haybaler.hooks.context import RESULT_STORE_CONTEXT_KEY
 from haybaler.hooks.offload import ToolResultOffloadHook
+from haybaler.hooks.write_behind import WriteBehindHook
 from haybaler.policies import AlwaysOffload, NeverOffload, OffloadOverChars, OffloadOverTokens, OffloadPolicy
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.memory import InMemoryToolResultStore
@@ -56,5 +57,6 @@ __all__ = [
     "ToolResultPruningCompactor",
     "ToolResultStore",
     "ToolResultToolset",
+    "WriteBehindHook",
     "store_from_url",
 ]

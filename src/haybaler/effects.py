@@ -55,6 +55,19 @@ def in_worker(function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
     return (yield from await_effect(Effect(lambda: function(*args), lambda: run_in_worker(function, *args))))
 
 
+def is_asynchronous() -> Steps[bool]:
+    """
+    Tell which driver carries out the steps.
+
+    :returns: True for `perform_async`.
+    """
+
+    async def asynchronous() -> bool:
+        return True
+
+    return (yield from await_effect(Effect(lambda: False, asynchronous)))
+
+
 def perform(steps: Steps[R]) -> R:
     """
     Carry out the effects of `steps` one after another.

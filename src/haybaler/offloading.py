@@ -8,10 +8,14 @@ from typing import Any
 from haystack.dataclasses import ChatMessage, ToolCallResult
 
 from haybaler.effects import Steps, await_effect, in_worker
+from haybaler.errors import StoreError
+from haybaler.in_flight import Batch, Ongoing, failure_fields
 from haybaler.parts import Part, is_empty, is_text, parts_of
-from haybaler.planning import OffloadPlan, Slot
+from haybaler.planning import OffloadPlan
+from haybaler.run_writes import RunWrites
 from haybaler.stores.names import slug
 from haybaler.stores.writing import delete_quietly, write_items
+from haybaler.swaps import Slot
 
 logger = logging.getLogger(__name__)
 
@@ -107,14 +111,39 @@ def carry_out(plan: OffloadPlan, store: Any, *, timeout: float | None) -> Steps[
         in_vain = dict.fromkeys([*written, *plan.references_in_flight()])
         yield from await_effect(delete_quietly(store, list(in_vain)))
         raise
-    if plan.failures:
+    log_failures(plan.failures, store)
+    return plan.messages if plan.changed else None
+
+
+def hand_over(
+    plan: OffloadPlan, store: Any, writes: RunWrites, ongoing: Ongoing, *, timeout: float | None
+) -> Steps[list[ChatMessage] | None]:
+    """
+    Choose what a plan would write first and hand it over to the run, which writes it after the swap.
+
+    :param plan: The plan, with predicted references.
+    :param store: Where the results go.
+    :param writes: The run's writes in flight.
+    :param ongoing: The compactor's.
+    :param timeout: Seconds for the batch; None for no limit.
+    :returns: Steps that end in the new conversation, or None if nothing was replaced.
+    """
+    swaps = yield from in_worker(plan.assume)
+    if not swaps:
+        return None
+    writes.prepare(Batch(swaps, store, timeout, ongoing))
+    return plan.messages
+
+
+def log_failures(failures: Sequence[tuple[Slot, StoreError]], store: object) -> None:
+    """
+    Log one warning for the writes of a batch that failed, if any did. Nothing of a result is in it.
+
+    :param failures: The results that stay in the conversation, and why.
+    :param store: The store.
+    """
+    if failures:
         logger.warning(
             "Tool results could not be written to the store and stay in the conversation.",
-            extra={
-                "tools": sorted({name for slot, _ in plan.failures for name in slot.tool_names}),
-                "results": len(plan.failures),
-                "store": type(store).__name__,
-                "error": str(plan.failures[0][1]),
-            },
+            extra=failure_fields(failures, store),
         )
-    return plan.messages if plan.changed else None

@@ -5,19 +5,13 @@ Nothing here does I/O. A plan gives batches of items to write and takes the outc
 talks to the store.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-from haystack.dataclasses import ChatMessage, ToolCallResult
-from haystack.dataclasses.chat_message import ChatMessageContentT
+from haystack.dataclasses import ChatMessage
 
 from haybaler.conversation import Step, pair
-from haybaler.errors import StoreError, StoreTimeoutError, StoreUnavailableError
-from haybaler.parts import Part
-from haybaler.references import OFFLOADED_META, PartDescription, pointer_text
-
-Item = tuple[str, str | bytes]  # a key and the content to be stored under it
+from haybaler.errors import StoreError, StoreUnavailableError
+from haybaler.swaps import Item, Slot, Swap, fates
 
 
 def unprotected_results(messages: Sequence[ChatMessage], keep_steps: int) -> list[int]:
@@ -31,72 +25,6 @@ def unprotected_results(messages: Sequence[ChatMessage], keep_steps: int) -> lis
     steps: Sequence[Step] = pair(messages).steps
     protected = {index for step in steps[-keep_steps:] for index in step.results}
     return [i for i, message in enumerate(messages) if message.tool_call_results and i not in protected]
-
-
-def with_results(message: ChatMessage, texts: dict[int, str], meta: dict[str, Any]) -> ChatMessage:
-    """
-    Return a message with some of its results replaced by a text; origin, error flag and metadata stay.
-
-    :param message: The message; it is not touched.
-    :param texts: For the place of a result among the message's results, the text that replaces it.
-    :param meta: What is added to the metadata.
-    :returns: The new message.
-    """
-    content: list[ChatMessageContentT] = []
-    place = 0
-    for part in message._content:  # noqa: SLF001 - there is no public way to the parts in their order
-        if isinstance(part, ToolCallResult):
-            if place in texts:
-                part = ToolCallResult(result=texts[place], origin=part.origin, error=part.error)  # noqa: PLW2901
-            place += 1
-        content.append(part)
-    return replace(message, _content=content, _meta={**message.meta, **meta})
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """
-    A message whose results are to be replaced by pointers, whole or not at all.
-
-    :param index: Its place in the conversation.
-    :param message: The message.
-    :param tokens: Its size.
-    :param parts: For the place of each result that is replaced, the result's parts.
-    :param keys: Key i belongs to part i, counted through all results.
-    :param meta: What is added to the metadata beside the references.
-    """
-
-    index: int
-    message: ChatMessage
-    tokens: int
-    parts: dict[int, list[Part]]
-    keys: list[str]
-    meta: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def items(self) -> list[Item]:
-        """What is to be written, in the order of the keys."""
-        contents = [part.content for parts in self.parts.values() for part in parts]
-        return list(zip(self.keys, contents, strict=True))
-
-    @property
-    def tool_names(self) -> list[str]:
-        """The tools whose results are replaced."""
-        return [result.origin.tool_name for result in self.message.tool_call_results]
-
-    def replaced(self, references: Sequence[str]) -> ChatMessage:
-        """
-        Return the message with pointers in place of its results.
-
-        :param references: Reference i belongs to key i.
-        :returns: The new message.
-        """
-        remaining: Iterator[str] = iter(references)
-        texts: dict[int, str] = {}
-        for place, parts in self.parts.items():
-            descriptions: list[PartDescription] = [part.description for part in parts]
-            texts[place] = pointer_text(descriptions, [next(remaining) for _ in parts])
-        return with_results(self.message, texts, {**self.meta, OFFLOADED_META: list(references)})
 
 
 class OffloadPlan:
@@ -138,7 +66,7 @@ class OffloadPlan:
         self._size = size
         self._predict = predict or str
         self.is_predictable = predict is not None
-        self._batch: list[tuple[Slot, ChatMessage]] = []
+        self._batch: list[Swap] = []
         self._hopeless = self._exhausted = False
 
     @property
@@ -163,17 +91,17 @@ class OffloadPlan:
             replacement = slot.replaced([self._predict(key) for key in slot.keys])
             saving = slot.tokens - self._size(replacement)
             if saving > 0:
-                self._batch.append((slot, replacement))
+                self._batch.append(Swap(slot, replacement))
                 gain += saving
                 missing = None if missing is None else missing - saving
         if self._exhausted and not self.changed and self._is_too_little(gain):
             self._batch = []
-        return [item for slot, _ in self._batch for item in slot.items]
+        return [item for swap in self._batch for item in swap.slot.items]
 
     def _is_too_little(self, gain: int) -> bool:
         if self._minimum_gain is None or not self._batch:
             return False
-        return gain < self._minimum_gain(self._batch[0][0].index)
+        return gain < self._minimum_gain(self._batch[0].slot.index)
 
     def references_in_flight(self) -> list[str]:
         """
@@ -181,10 +109,20 @@ class OffloadPlan:
 
         :returns: The references of the settled batches, and predicted ones of the batch that is being written.
         """
-        return [*self.orphans, *self.written, *(r for slot, _ in self._batch for r in self._predicted(slot))]
+        predicted = [r for swap in self._batch for r in swap.references] if self.is_predictable else []
+        return [*self.orphans, *self.written, *predicted]
 
-    def _predicted(self, slot: Slot) -> list[str]:
-        return [self._predict(key) for key in slot.keys] if self.is_predictable else []
+    def assume(self) -> list[Swap]:
+        """
+        Choose what is to be written next and apply it as if that were done, for writes whose outcomes come later.
+
+        :returns: The swaps that were made, oldest first. Whoever writes them has to undo those that fail.
+        """
+        self.next_batch()
+        swaps, self._batch = self._batch, []
+        for swap in swaps:
+            self._put(swap.slot, swap.pointer)
+        return swaps
 
     def settle(self, outcomes: Sequence[str | StoreError]) -> None:
         """
@@ -192,19 +130,14 @@ class OffloadPlan:
 
         :param outcomes: Outcome i belongs to item i of the batch: a reference, or why it was not stored.
         """
-        remaining = iter(outcomes)
         errors: list[StoreError] = []
-        for slot, replacement in self._batch:
-            own = [next(remaining) for _ in slot.keys]
-            references = [outcome for outcome in own if isinstance(outcome, str)]
-            failure = next((outcome for outcome in own if isinstance(outcome, StoreError)), None)
-            if failure is not None:
-                errors.append(failure)
-                self.failures.append((slot, failure))
-                late = self._predicted(slot) if isinstance(failure, StoreTimeoutError) else []
-                self.orphans.extend(dict.fromkeys([*references, *late]))
+        for fate in fates(self._batch, outcomes):
+            if fate.failure is None:
+                self._swap(fate.swap, fate.written)
             else:
-                self._swap(slot, replacement, references)
+                errors.append(fate.failure)
+                self.failures.append((fate.swap.slot, fate.failure))
+                self.orphans.extend(fate.orphans if self.is_predictable else fate.written)
         # Nothing got through and the store is not there: asking it for every further result would only cost time.
         self._hopeless = (
             bool(errors)
@@ -213,15 +146,19 @@ class OffloadPlan:
         )
         self._batch = []
 
-    def _swap(self, slot: Slot, predicted: ChatMessage, references: list[str]) -> None:
-        as_predicted = predicted.meta[OFFLOADED_META] == references
-        replacement = predicted if as_predicted else slot.replaced(references)
-        saving = slot.tokens - self._size(replacement)
-        if saving <= 0:
+    def _swap(self, swap: Swap, references: list[str]) -> None:
+        pointer = swap.pointer if swap.references == references else swap.slot.replaced(references)
+        if self._put(swap.slot, pointer):
+            self.written.extend(references)
+        else:
             self.orphans.extend(references)
-            return
-        self.messages[slot.index] = replacement
+
+    def _put(self, slot: Slot, pointer: ChatMessage) -> bool:
+        saving = slot.tokens - self._size(pointer)
+        if saving <= 0:
+            return False
+        self.messages[slot.index] = pointer
         self.changed = True
-        self.written.extend(references)
         if self._surplus is not None:
             self._surplus -= saving
+        return True

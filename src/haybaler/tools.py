@@ -15,13 +15,15 @@ from haystack.utils.deserialization import deserialize_component_inplace
 from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.carrying import carrying
-from haybaler.hooks.context import own_store, run_store
+from haybaler.hooks.context import own_store, run_store, run_writes
 from haybaler.interop import optional_method
 from haybaler.readback.paging import Answer
 from haybaler.readback.reading import ReadBackLimits
 from haybaler.readback.refusals import NO_STORE, refusal
 from haybaler.readback.specs import SPECS, ToolSpec
+from haybaler.run_writes import RunWrites
 from haybaler.serialization import serialized
+from haybaler.stores.unwritten import HeldEntry
 
 logger = logging.getLogger(__name__)
 
@@ -66,16 +68,20 @@ class ResultTool(Tool):
         own.function, own.async_function = _unbound(self.spec, self.store, self.limits)
         return own
 
-    def bind(self, store: Any | None) -> None:
+    def bind(self, store: Any | None, writes: RunWrites | None = None) -> None:
         """
         Bind the tool to a store, so that its calls run side by side. A tool that several runs share is left alone.
 
         :param store: The run's own store, or None if it has none.
+        :param writes: What the run has in flight; read before the store.
         """
         chosen = self.store if store is None else store
         if self.of_one_run:
-            functions = _unbound if chosen is None else _bound
-            self.function, self.async_function = functions(self.spec, chosen, self.limits)
+            self.function, self.async_function = (
+                _unbound(self.spec, chosen, self.limits)
+                if chosen is None
+                else _bound(self.spec, chosen, self.limits, writes)
+            )
 
     def invoke(self, /, **kwargs: Any) -> Any:
         """As `Tool.invoke`, but takes whatever names of arguments a model makes up, also `self`; raises nothing."""
@@ -207,21 +213,21 @@ def bind_tools(state: State) -> None:
 
     :param state: The Agent's live `State`; the list of the step's tools is changed, the tools of other runs are not.
     """
-    own, store = own_store(state), run_store(state)
+    own, store, writes = own_store(state), run_store(state), run_writes(state)
     tools: list[Tool] = state.data.get("tools") or []
     for place, tool in enumerate(tools):
         if isinstance(tool, ResultTool):
-            tool.bind(store)
+            tool.bind(store, writes)
         elif own is not None:
             tools[place] = carrying(tool, own)
 
 
-def _bound(spec: ToolSpec, store: Any, limits: ReadBackLimits) -> Functions:
+def _bound(spec: ToolSpec, store: Any, limits: ReadBackLimits, writes: RunWrites | None) -> Functions:
     def function(**arguments: Any) -> Answer:
-        return perform(_answer(spec, store, arguments, limits))
+        return perform(_answer(spec, store, arguments, limits, writes))
 
     async def async_function(**arguments: Any) -> Answer:
-        return await perform_async(_answer(spec, store, arguments, limits))
+        return await perform_async(_answer(spec, store, arguments, limits, writes))
 
     return function, async_function
 
@@ -229,10 +235,10 @@ def _bound(spec: ToolSpec, store: Any, limits: ReadBackLimits) -> Functions:
 def _unbound(spec: ToolSpec, store: Any, limits: ReadBackLimits) -> Functions:
     # The Agent looks at the annotation `State` to know that it has to be passed.
     def function(*, state: State | None = None, **arguments: Any) -> Answer:
-        return perform(_answer(spec, _store_of(state, store), arguments, limits))
+        return perform(_answer(spec, _store_of(state, store), arguments, limits, _writes_of(state)))
 
     async def async_function(*, state: State | None = None, **arguments: Any) -> Answer:
-        return await perform_async(_answer(spec, _store_of(state, store), arguments, limits))
+        return await perform_async(_answer(spec, _store_of(state, store), arguments, limits, _writes_of(state)))
 
     return function, async_function
 
@@ -242,7 +248,16 @@ def _store_of(state: State | None, default: Any) -> Any:
     return default if store is None else store
 
 
-def _answer(spec: ToolSpec, store: Any, arguments: Mapping[str, Any], limits: ReadBackLimits) -> Steps[Answer]:
+def _writes_of(state: State | None) -> RunWrites | None:
+    return run_writes(state) if isinstance(state, State) else None
+
+
+def _answer(
+    spec: ToolSpec, store: Any, arguments: Mapping[str, Any], limits: ReadBackLimits, writes: RunWrites | None
+) -> Steps[Answer]:
+    held = None if writes is None else writes.held(arguments.get("reference"))
+    if held is not None:
+        store = HeldEntry(held)
     if store is None:
         logger.warning("A stored tool result was asked for, but the run has no store.", extra={"tool": spec.name})
         return NO_STORE

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
 import anyio
-from anyio import CapacityLimiter
+from anyio import CancelScope, CapacityLimiter
 from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
 
@@ -159,6 +159,34 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     if errors:
         raise errors[0]
     return [results[index] for index, _ in numbered]
+
+
+async def see_through(function: Callable[[], Awaitable[R]], *, seconds: float) -> R | None:
+    """
+    Await `function()` to its end in a task of one's own, whoever cancels the task meanwhile.
+
+    A cancellation by asyncio passes through every shield and stops what is awaited; it is begun anew then, so it has to
+    be something that may be done twice.
+
+    :param function: Called once more after each cancellation.
+    :param seconds: How long all attempts may take together.
+    :returns: What it returned, or None if time ran out.
+    """
+    deadline = anyio.current_time() + seconds
+    while anyio.current_time() < deadline:
+        try:
+            with CancelScope(deadline=deadline, shield=True):
+                return await function()
+        except CancelledError:
+            uncancel()
+    return None
+
+
+def uncancel() -> None:
+    """Tell the running task, which is one's own, that its cancellation has been dealt with."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
 
 
 class PerLoop(Generic[T]):

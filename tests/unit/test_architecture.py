@@ -35,6 +35,7 @@ PURE = {
     "readback.searching",
     "stores.names",
     "stores.url",
+    "swaps",
     "usage",
 }
 IMPURE = {"anyio", "asyncio", "concurrent", "effects", "interop", "logging", "os", "socket", "threading", "workers"}
@@ -98,7 +99,11 @@ def test_errors_and_workers_are_the_ground() -> None:
 
 def test_only_hooks_set_the_state_and_only_hooks_and_tools_read_it() -> None:
     used = {name: state_attributes(tree) for name, tree in OUTSIDE_TESTING.items()}
-    assert {name for name, attributes in used.items() if "set" in attributes} == {"hooks.compaction", "hooks.offload"}
+    assert {name for name, attributes in used.items() if "set" in attributes} == {
+        "hooks.compaction",
+        "hooks.offload",
+        "hooks.write_behind",
+    }
     assert {name for name, attributes in used.items() if attributes and not name.startswith("hooks.")} <= {"tools"}
     # `State.get` deep-copies: the whole conversation, with every client and lock in the run's context.
     assert {name for name, attributes in used.items() if "get" in attributes} == set()
@@ -178,7 +183,9 @@ def test_every_function_that_the_document_names_with_its_module_exists() -> None
     pairs = [(prefix.rstrip("."), name) for prefix, name in named if prefix.rstrip(".") in TREES and name != "py"]
     assert pairs
     defined = {
-        module: {n.name for n in TREES[module].body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+        module: {
+            n.name for n in TREES[module].body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        }
         for module, _ in pairs
     }
     assert [(module, name) for module, name in pairs if name not in defined[module]] == []

@@ -8,8 +8,9 @@ from tests.compactors.conversations import answer, several
 
 from haybaler.errors import StoreError, StoreTimeoutError, StoreUnavailableError
 from haybaler.parts import parts_of
-from haybaler.planning import OffloadPlan, Slot, unprotected_results, with_results
+from haybaler.planning import OffloadPlan, unprotected_results
 from haybaler.references import OFFLOADED_META
+from haybaler.swaps import Slot, with_results
 
 TEXT = "x" * 1000
 

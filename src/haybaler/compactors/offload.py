@@ -11,16 +11,20 @@ from haybaler.compactors.protocol import SteppedCompactor
 from haybaler.compactors.pruning import check_limits
 from haybaler.counters.run import RunTokenCounter
 from haybaler.economy import invalidated
-from haybaler.effects import Steps
-from haybaler.hooks.context import MINIMUM_GAIN_CONTEXT_KEY, RESULT_STORE_CONTEXT_KEY
+from haybaler.effects import Steps, is_asynchronous
+from haybaler.errors import ConfigurationError
+from haybaler.hooks.context import MINIMUM_GAIN_CONTEXT_KEY, RESULT_STORE_CONTEXT_KEY, RUN_WRITES_CONTEXT_KEY
+from haybaler.in_flight import Ongoing
 from haybaler.interop import optional_method
-from haybaler.offloading import carry_out, slot_for
-from haybaler.planning import OffloadPlan, Slot, unprotected_results
+from haybaler.offloading import carry_out, hand_over, slot_for
+from haybaler.planning import OffloadPlan, unprotected_results
 from haybaler.references import COMPACTION_META, compaction_mark, is_offloaded, is_read_back
+from haybaler.run_writes import RunWrites
 from haybaler.serialization import deserialize_parts, serialized
 from haybaler.slices import in_slices
 from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.writing import predictor
+from haybaler.swaps import Slot
 
 STRATEGY = "tool_result_offloading"
 
@@ -41,7 +45,11 @@ class ToolResultOffloadCompactor(SteppedCompactor):
     :param offload_errors: Whether results that report an error may be moved as well.
     :param write_timeout: Seconds that an asynchronous run waits for one batch of writes; None for no limit. What is
         not confirmed by then stays in the conversation.
-    :raises ConfigurationError: If `min_keep_steps` is less than 1, or another number is negative.
+    :param write_behind: Whether an asynchronous run goes on, with the pointers, while the batch is being written. That
+        needs a `WriteBehindHook`, haybaler's `CompactionHook`, and a store that tells references before it writes;
+        otherwise the batch is written at once. What cannot be written is put back before the model's next call.
+    :raises ConfigurationError: If `min_keep_steps` is less than 1, another number is negative, or `write_behind` is no
+        truth value.
     """
 
     def __init__(
@@ -53,31 +61,39 @@ class ToolResultOffloadCompactor(SteppedCompactor):
         preview_chars: int = 200,
         offload_errors: bool = False,
         write_timeout: float | None = None,
+        write_behind: bool = False,
     ) -> None:
         check_limits(min_keep_steps=min_keep_steps, min_tokens=min_tokens, preview_chars=preview_chars)
+        if not isinstance(write_behind, bool):
+            raise ConfigurationError(f"`write_behind` must be True or False, got {write_behind!r}.")
         self.store = store
         self.min_keep_steps = min_keep_steps
         self.min_tokens = min_tokens
         self.preview_chars = preview_chars
         self.offload_errors = offload_errors
         self.write_timeout = write_timeout
+        self.write_behind = write_behind
         self._minimum_gain = 0.0
+        self._writes: RunWrites | None = None
+        self._ongoing = Ongoing()
 
     def for_run(self, hook_context: Mapping[str, Any]) -> Self:
         """
         Return a compactor that writes to the run's own store, and writes nothing where too little can be gained.
 
-        :param hook_context: The run's context: the store under `RESULT_STORE_CONTEXT_KEY`, and the part of the
-            changed prompt that has to be saved if the target is not reached under `MINIMUM_GAIN_CONTEXT_KEY`.
-        :returns: A copy bound to what there is of both, or the compactor itself if there is neither.
+        :param hook_context: The run's context: the store under `RESULT_STORE_CONTEXT_KEY`, the part of the changed
+            prompt that has to be saved if the target is not reached under `MINIMUM_GAIN_CONTEXT_KEY`, and what the run
+            has in flight under `RUN_WRITES_CONTEXT_KEY`.
+        :returns: A copy bound to what there is of them, or the compactor itself if there is nothing.
         """
-        store = hook_context.get(RESULT_STORE_CONTEXT_KEY)
-        minimum_gain = hook_context.get(MINIMUM_GAIN_CONTEXT_KEY)
-        if store is None and minimum_gain is None:
+        keys = (RESULT_STORE_CONTEXT_KEY, MINIMUM_GAIN_CONTEXT_KEY, RUN_WRITES_CONTEXT_KEY)
+        store, minimum_gain, writes = map(hook_context.get, keys)
+        if store is None and minimum_gain is None and writes is None:
             return self
         bound = copy.copy(self)
         bound.store = self.store if store is None else store
         bound._minimum_gain = minimum_gain or 0.0  # noqa: SLF001 - a copy of this very object
+        bound._writes = writes  # noqa: SLF001
         return bound
 
     def _rewrite(
@@ -91,6 +107,9 @@ class ToolResultOffloadCompactor(SteppedCompactor):
             predict=predictor(self.store),
             minimum_gain=lambda first: self._minimum_gain * invalidated(messages, sizes, first),
         )
+        writes = self._writes if self.write_behind and plan.is_predictable else None
+        if writes is not None and (yield from is_asynchronous()) and writes.accepts():
+            return (yield from hand_over(plan, self.store, writes, self._ongoing, timeout=self.write_timeout))
         return (yield from carry_out(plan, self.store, timeout=self.write_timeout))
 
     def _slots(self, messages: list[ChatMessage], sizes: list[int]) -> Iterator[Slot]:
@@ -136,7 +155,8 @@ class ToolResultOffloadCompactor(SteppedCompactor):
         optional_method(self.store, "close").run()
 
     async def close_async(self) -> None:
-        """Close the store for the running event loop."""
+        """Wait for what is being written behind runs, and close the store for the running event loop."""
+        await self._ongoing.ended()
         await optional_method(self.store, "close").run_async()
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,6 +174,7 @@ class ToolResultOffloadCompactor(SteppedCompactor):
             preview_chars=self.preview_chars,
             offload_errors=self.offload_errors,
             write_timeout=self.write_timeout,
+            write_behind=self.write_behind,
         )
 
     @classmethod

@@ -9,9 +9,10 @@ from haybaler.compactors.protocol import SteppedCompactor
 from haybaler.counters.run import RunTokenCounter
 from haybaler.effects import Steps, in_worker
 from haybaler.errors import ConfigurationError
-from haybaler.planning import unprotected_results, with_results
+from haybaler.planning import unprotected_results
 from haybaler.references import COMPACTION_META, OFFLOADED_META, compaction_mark, is_read_back
 from haybaler.slices import in_slices
+from haybaler.swaps import with_results
 
 STRATEGY = "tool_result_pruning"
 DEFAULT_PLACEHOLDER = "[Tool result removed to free up context. Call `{tool_name}` again if you need it.]"

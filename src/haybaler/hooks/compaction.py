@@ -22,12 +22,15 @@ from haybaler.hooks.context import (
     MINIMUM_GAIN_CONTEXT_KEY,
     RESULT_STORE_CONTEXT_KEY,
     RUN_TASK_CONTEXT_KEY,
+    RUN_WRITES_CONTEXT_KEY,
     hook_context,
     run_store,
+    run_writes,
 )
 from haybaler.hooks.lifecycle import run_lifecycle
 from haybaler.hooks.measuring import measure
 from haybaler.hooks.record import RunRecord
+from haybaler.hooks.write_behind import settle, start_writes
 from haybaler.interop import describe, method
 from haybaler.references import is_offloaded
 from haybaler.serialization import deserialize_parts, serialized
@@ -98,11 +101,14 @@ class CompactionHook:
 
     def _steps(self, state: State) -> Steps[None]:
         bind_tools(state)
+        put_back = yield from settle(state)
         record = RunRecord.of(state)
         limits = self._limits
         fill = yield from measure(
             state, record, self.token_counter, context_window=limits.window, trigger=limits.trigger
         )
+        if put_back:  # hooks that go by `context_tokens` have to know, too
+            yield from self._apply(state, record, state.data["messages"], fill)
         pause = record.pause(self)
         if not self._is_due(fill.tokens, limits.trigger) or fill.tokens < pause.until:
             return
@@ -143,6 +149,7 @@ class CompactionHook:
     def _compacted(
         self, state: State, record: RunRecord, target: int, minimum_gain: float
     ) -> Steps[list[ChatMessage] | None]:
+        run_writes(state).discard()  # of an attempt that was cancelled
         try:
             rewritten = yield from self._rewritten(state, record, target, minimum_gain)
         except Exception as error:  # noqa: BLE001 - a run with a long conversation is better than none
@@ -171,6 +178,7 @@ class CompactionHook:
                 RUN_TASK_CONTEXT_KEY: record.task,
                 MINIMUM_GAIN_CONTEXT_KEY: minimum_gain,
                 RESULT_STORE_CONTEXT_KEY: run_store(state),
+                RUN_WRITES_CONTEXT_KEY: run_writes(state),
             }
             compactor = compactor.for_run({**hook_context(state), **own})
         compact = method(
@@ -198,6 +206,7 @@ class CompactionHook:
         covered = compacted[: last_assistant_index(compacted) + 1] or compacted
         tokens = sum(sizes[: len(covered)]) + fill.fixed
         state.set("messages", compacted, handler_override=replace_values)
+        start_writes(state)  # nothing is awaited in between: what the conversation refers to is always on its way
         record.set_left(self.token_counter, compacted)
         if state.data.get("context_tokens"):
             # As Haystack's own hook does: the figure stands for the messages up to the last reply. Without one from the

@@ -7,6 +7,8 @@ from typing import Any
 
 from haystack.components.agents.state.state import State
 
+from haybaler.run_writes import RunWrites
+
 # The run's own store, for hooks, compactors and the toolset: `agent.run(..., hook_context={KEY: store})`.
 RESULT_STORE_CONTEXT_KEY = "tool_result_store"
 
@@ -17,8 +19,13 @@ RUN_TASK_CONTEXT_KEY = "haybaler_run_task"
 # to 1. `CompactionHook` discards rewrites that save less; a compactor that stores something decides before it does.
 MINIMUM_GAIN_CONTEXT_KEY = "haybaler_minimum_gain"
 
+# And: what the run has in flight, a `RunWrites`, for compactors that write behind its back.
+RUN_WRITES_CONTEXT_KEY = "haybaler_run_writes"
+
 # Haystack gives a sub-agent no `hook_context`. What it does inherit is the context of the tool call that it runs in.
 _store_of_tool_call: ContextVar[Any | None] = ContextVar("haybaler_store_of_tool_call", default=None)
+
+_WRITES_ATTRIBUTE = "_haybaler_writes"
 
 
 def hook_context(state: State) -> Mapping[str, Any]:
@@ -39,6 +46,20 @@ def own_store(state: State) -> Any | None:
     :returns: The store, or None.
     """
     return hook_context(state).get(RESULT_STORE_CONTEXT_KEY)
+
+
+def run_writes(state: State) -> RunWrites:
+    """
+    Return what a run has in flight.
+
+    :param state: The Agent's live `State`.
+    :returns: The run's own object, made when it is first asked for.
+    """
+    writes = vars(state).get(_WRITES_ATTRIBUTE)
+    if not isinstance(writes, RunWrites):
+        writes = RunWrites()
+        setattr(state, _WRITES_ATTRIBUTE, writes)
+    return writes
 
 
 def run_store(state: State) -> Any | None:

@@ -24,12 +24,13 @@ from haybaler.hooks.record import RunRecord
 from haybaler.interop import describe, method
 from haybaler.offloading import carry_out, slot_for
 from haybaler.parts import payload_of
-from haybaler.planning import OffloadPlan, Slot
+from haybaler.planning import OffloadPlan
 from haybaler.policies import AnyOffloadPolicy
 from haybaler.references import is_offloaded, is_read_back
 from haybaler.serialization import deserialize_parts, serialized
 from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.writing import predictor
+from haybaler.swaps import Slot
 from haybaler.tools import bind_tools
 
 logger = logging.getLogger(__name__)

@@ -11,11 +11,12 @@ from haystack.core.serialization import default_from_dict, default_to_dict
 
 from haybaler.errors import ConfigurationError, InvalidReferenceError, StoreError, store_error
 from haybaler.stores.batch import WriteBatch, single
-from haybaler.stores.driver import Content, StoreDriver
+from haybaler.stores.driver import Content, StoreDriver, page_of
 from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.group_writer import GroupWriter
 from haybaler.stores.names import MAX_NAME, checked_scope, encode_name, encode_scope, is_name
 from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
+from haybaler.stores.unwritten import Unwritten
 from haybaler.workers import PerLoop
 
 MAX_REFERENCE = 512
@@ -49,6 +50,7 @@ class BaseToolResultStore(StoreDriver):
             raise ConfigurationError(f"For group commit, {type(self).__name__} needs a `_put_many_async` of its own.")
         self._groups = None if group_commit is None else PerLoop(partial(GroupWriter, group_commit))
         self._location = location
+        self._unwritten = Unwritten()
         self._enter_scope(())
 
     def _enter_scope(self, names: tuple[str, ...]) -> None:
@@ -120,15 +122,37 @@ class BaseToolResultStore(StoreDriver):
         except Exception as error:  # noqa: BLE001 - the contract promises outcomes
             return batch.failed(error)
 
+    def hold_entries(self, entries: Sequence[StoreEntry]) -> None:
+        """
+        Answer reads of entries from memory, until they are released; optional for a store.
+
+        For whoever tells others references of entries that are only being written.
+
+        :param entries: The entries, as they will be written.
+        """
+        self._unwritten.add(dict(self._batch(entries).items))
+
+    def release_entries(self, references: Sequence[str]) -> None:
+        """
+        Read entries from the backend again; optional for a store.
+
+        :param references: References of this store and scope, held or not.
+        """
+        self._unwritten.discard(map(self._path, references))
+
     def read(self, reference: str) -> Content:
         """As `ToolResultStore.read`: what was written, in type and content."""
         path = self._path(reference)
+        if (held := self._unwritten.get(path)) is not None:
+            return held
         with _mapped("read an entry"):
             return self._get(path)
 
     async def read_async(self, reference: str) -> Content:
         """As `ToolResultStore.read_async`: what was written, in type and content."""
         path = self._path(reference)
+        if (held := self._unwritten.get(path)) is not None:
+            return held
         with _mapped("read an entry"):
             return await self._get_async(path)
 
@@ -143,6 +167,8 @@ class BaseToolResultStore(StoreDriver):
         :raises StoreError: As `read`. Damage that leaves the size as it was may go unnoticed here.
         """
         path = self._path(reference)
+        if (held := self._unwritten.get(path)) is not None:
+            return page_of(held, offset, limit)
         with _mapped("read an entry"):
             return self._get_page(path, offset, limit)
 
@@ -157,18 +183,22 @@ class BaseToolResultStore(StoreDriver):
         :raises StoreError: As `read_page`.
         """
         path = self._path(reference)
+        if (held := self._unwritten.get(path)) is not None:
+            return page_of(held, offset, limit)
         with _mapped("read an entry"):
             return await self._get_page_async(path, offset, limit)
 
     def delete(self, references: Sequence[str]) -> None:
         """As `ToolResultStore.delete`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
+        self._unwritten.discard(paths)
         with _mapped("delete entries"):
             self._remove_many(paths)
 
     async def delete_async(self, references: Sequence[str]) -> None:
         """As `ToolResultStore.delete_async`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
+        self._unwritten.discard(paths)
         with _mapped("delete entries"):
             await self._remove_many_async(paths)
 
@@ -182,6 +212,7 @@ class BaseToolResultStore(StoreDriver):
         :returns: How many entries were removed, and how many bytes.
         :raises StoreError: If the backend cannot, or failed in the middle; calling again goes on.
         """
+        self._unwritten.discard_folder(self._scope_path)
         with _mapped("delete a scope"):
             return self._remove_scope(self._scope_path)
 
@@ -192,6 +223,7 @@ class BaseToolResultStore(StoreDriver):
         :returns: How many entries were removed, and how many bytes.
         :raises StoreError: As `delete_scope`.
         """
+        self._unwritten.discard_folder(self._scope_path)
         with _mapped("delete a scope"):
             return await self._remove_scope_async(self._scope_path)
 

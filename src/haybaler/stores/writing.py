@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from inspect import isawaitable
 from typing import Any, Self
@@ -126,6 +126,30 @@ async def _call_async(store: Any, name: str, *args: Any, **kwargs: Any) -> Any:
 def _take_back(store: Any, outcome: object) -> None:
     outcomes = outcome if isinstance(outcome, (list, tuple)) else [outcome]
     delete_quietly(store, [reference for reference in outcomes if isinstance(reference, str)]).run()
+
+
+def hold_items(store: Any, items: Sequence[tuple[str, Content]]) -> None:
+    """
+    Have a store answer reads of entries that are only being written, if it can.
+
+    :param store: Any store; one without `hold_entries` is left alone.
+    :param items: Keys and contents.
+    """
+    if hasattr(store, "hold_entries"):
+        with suppress(Exception):  # it may be somebody else's; the run's own tools know the entries anyway
+            store.hold_entries([StoreEntry(key, content) for key, content in items])
+
+
+def release_items(store: Any, references: Sequence[str]) -> None:
+    """
+    Have a store read entries from its backend again.
+
+    :param store: Any store; one without `release_entries` is left alone.
+    :param references: Their references.
+    """
+    if hasattr(store, "release_entries"):
+        with suppress(Exception):
+            store.release_entries(references)
 
 
 def delete_quietly(store: Any, references: Sequence[str]) -> Effect[None]:

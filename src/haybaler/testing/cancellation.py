@@ -108,7 +108,10 @@ class _Trigger:
     def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> "asyncio.Task[Any]":
         # `wait_for` makes, in some versions of Python, a task of what is watched already.
         watched = coroutine if getattr(coroutine, "cr_code", None) is _Trigger.watch.__code__ else self.watch(coroutine)
-        return asyncio.Task(watched, loop=loop, **settings)
+        task = asyncio.Task(watched, loop=loop, **settings)
+        # A task that is cancelled before its first step never gets to what is watched in it.
+        task.add_done_callback(lambda _: coroutine.close())
+        return task
 
     async def watch(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return await self._steps(coroutine)

@@ -89,6 +89,16 @@ class FaultyStore:
         """As `ToolResultStore.reference`."""
         return self.store.reference(key)
 
+    def hold_entries(self, entries: Sequence[StoreEntry]) -> None:
+        """As `BaseToolResultStore.hold_entries`, where the wrapped store has it."""
+        if isinstance(self.store, (BaseToolResultStore, FaultyStore)):
+            self.store.hold_entries(entries)
+
+    def release_entries(self, references: Sequence[str]) -> None:
+        """As `BaseToolResultStore.release_entries`, where the wrapped store has it."""
+        if isinstance(self.store, (BaseToolResultStore, FaultyStore)):
+            self.store.release_entries(references)
+
     def write(self, *, key: str, content: str | bytes) -> str:
         """As `ToolResultStore.write`, with the fault of this write."""
         return drive(

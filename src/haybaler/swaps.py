@@ -1,0 +1,173 @@
+"""A message whose results are replaced by pointers: what goes into the store, and the way there and back."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from haystack.dataclasses import ChatMessage, ToolCallResult
+from haystack.dataclasses.chat_message import ChatMessageContentT
+
+from haybaler.errors import StoreError, StoreTimeoutError
+from haybaler.parts import Part
+from haybaler.references import OFFLOADED_META, PartDescription, offloaded_references, pointer_text
+
+Item = tuple[str, str | bytes]  # a key and the content to be stored under it
+
+
+def with_results(message: ChatMessage, texts: dict[int, str], meta: dict[str, Any]) -> ChatMessage:
+    """
+    Return a message with some of its results replaced by a text; origin, error flag and metadata stay.
+
+    :param message: The message; it is not touched.
+    :param texts: For the place of a result among the message's results, the text that replaces it.
+    :param meta: What is added to the metadata.
+    :returns: The new message.
+    """
+    content: list[ChatMessageContentT] = []
+    place = 0
+    for part in message._content:  # noqa: SLF001 - there is no public way to the parts in their order
+        if isinstance(part, ToolCallResult):
+            if place in texts:
+                part = ToolCallResult(result=texts[place], origin=part.origin, error=part.error)  # noqa: PLW2901
+            place += 1
+        content.append(part)
+    return replace(message, _content=content, _meta={**message.meta, **meta})
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """
+    A message whose results are to be replaced by pointers, whole or not at all.
+
+    :param index: Its place in the conversation.
+    :param message: The message.
+    :param tokens: Its size.
+    :param parts: For the place of each result that is replaced, the result's parts.
+    :param keys: Key i belongs to part i, counted through all results.
+    :param meta: What is added to the metadata beside the references.
+    """
+
+    index: int
+    message: ChatMessage
+    tokens: int
+    parts: dict[int, list[Part]]
+    keys: list[str]
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def items(self) -> list[Item]:
+        """What is to be written, in the order of the keys."""
+        contents = [part.content for parts in self.parts.values() for part in parts]
+        return list(zip(self.keys, contents, strict=True))
+
+    @property
+    def tool_names(self) -> list[str]:
+        """The tools whose results are replaced."""
+        return [result.origin.tool_name for result in self.message.tool_call_results]
+
+    def replaced(self, references: Sequence[str]) -> ChatMessage:
+        """
+        Return the message with pointers in place of its results.
+
+        :param references: Reference i belongs to key i.
+        :returns: The new message.
+        """
+        remaining: Iterator[str] = iter(references)
+        texts: dict[int, str] = {}
+        for place, parts in self.parts.items():
+            descriptions: list[PartDescription] = [part.description for part in parts]
+            texts[place] = pointer_text(descriptions, [next(remaining) for _ in parts])
+        return with_results(self.message, texts, {**self.meta, OFFLOADED_META: list(references)})
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """
+    A message and the pointer that takes its place.
+
+    :param slot: The message, and what of it goes into the store.
+    :param pointer: The message with pointers, made with the references that are expected of the store.
+    """
+
+    slot: Slot
+    pointer: ChatMessage
+
+    @property
+    def references(self) -> list[str]:
+        """The references in the pointer; reference i belongs to key i of the slot."""
+        return list(self.pointer.meta[OFFLOADED_META])
+
+
+class Fate(NamedTuple):
+    """
+    What became of the writes of a swap.
+
+    :param swap: The swap.
+    :param written: The references that the store gave for what it has stored.
+    :param failure: Why something of it was not stored; None if all of it was.
+    """
+
+    swap: Swap
+    written: list[str]
+    failure: StoreError | None
+
+    @property
+    def orphans(self) -> list[str]:
+        """What may be in the store in vain, if the swap's references are what the store gives."""
+        late = self.swap.references if isinstance(self.failure, StoreTimeoutError) else []
+        return list(dict.fromkeys([*self.written, *late])) if self.failure else []
+
+
+def fates(swaps: Iterable[Swap], outcomes: Sequence[str | StoreError]) -> list[Fate]:
+    """
+    Tell what became of each swap of a batch.
+
+    :param swaps: The swaps, in the order in which their items were written.
+    :param outcomes: Outcome i belongs to item i of the batch: a reference, or why it was not stored.
+    :returns: Fate i belongs to swap i.
+    """
+    remaining = iter(outcomes)
+    of_swaps = [(swap, [next(remaining) for _ in swap.slot.keys]) for swap in swaps]
+    return [
+        Fate(
+            swap,
+            [outcome for outcome in own if isinstance(outcome, str)],
+            next((outcome for outcome in own if isinstance(outcome, StoreError)), None),
+        )
+        for swap, own in of_swaps
+    ]
+
+
+def standing(swaps: Iterable[Swap], messages: Iterable[ChatMessage]) -> list[Swap]:
+    """
+    Return the swaps whose pointers are part of a conversation.
+
+    :param swaps: The swaps.
+    :param messages: The conversation.
+    :returns: Those of which a message has all references, in their order.
+    """
+    there = {tuple(offloaded_references(message)) for message in messages}
+    return [swap for swap in swaps if tuple(swap.references) in there]
+
+
+def undone(swaps: Iterable[Swap], messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """
+    Put the original messages back where their pointers still are.
+
+    A pointer is told by its references, for other hooks copy messages. Where it was dropped, or replaced by something
+    that does not lead to the store any more, there is nothing to put back.
+
+    :param swaps: The swaps to undo.
+    :param messages: The conversation; it is not touched.
+    :returns: The conversation with the originals.
+    """
+    of_references = {tuple(swap.references): swap for swap in swaps}
+    return [_original(message, of_references.get(tuple(offloaded_references(message)))) for message in messages]
+
+
+def _original(message: ChatMessage, swap: Swap | None) -> ChatMessage:
+    if swap is None:
+        return message
+    texts = [result.result for result in message.tool_call_results if isinstance(result.result, str)]
+    leads_there = any(reference in text for reference in swap.references for text in texts)
+    return swap.slot.message if leads_there or message == swap.pointer else message
