@@ -15,9 +15,7 @@ GONE = StoreError("withdrawn")
 
 
 def items_of(group: Group) -> list[tuple[Call, Item]]:
-    return [
-        (share.call, share.call.items[index]) for share, part in group.parts.items() for index in share.ready[part]
-    ]
+    return [(share.call, share.call.items[index]) for share, part in group.parts.items() for index in share.ready[part]]
 
 
 def one_server(path: str) -> None:

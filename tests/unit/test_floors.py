@@ -20,7 +20,9 @@ def _requirements() -> Iterator[Requirement]:
         settings = tomllib.loads(project.read_text())
         groups = [settings["project"].get("dependencies", [])]
         groups += settings["project"].get("optional-dependencies", {}).values()
-        groups += [settings.get("dependency-groups", {}).get(name, []) for name in ("demo", "test")]
+        groups += [
+            settings.get("dependency-groups", {}).get(name, []) for name in ("demo", "server", "hayhooks", "test")
+        ]
         yield from (Requirement(line) for group in groups for line in group if isinstance(line, str))
 
 

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from haystack.core.serialization import default_from_dict, default_to_dict
@@ -14,6 +13,7 @@ from haybaler.stores.batch import WriteBatch, single
 from haybaler.stores.driver import Content, StoreDriver, page_of
 from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.group_writer import GroupWriter
+from haybaler.stores.lifetime import StoreLifetime
 from haybaler.stores.names import MAX_NAME, checked_scope, encode_name, encode_scope, is_name
 from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
 from haybaler.stores.unwritten import Unwritten
@@ -22,7 +22,7 @@ from haybaler.workers import PerLoop
 MAX_REFERENCE = 512
 
 
-class BaseToolResultStore(StoreDriver):
+class BaseToolResultStore(StoreDriver, StoreLifetime):
     """
     Base class of stores: an author fills in the private methods of `StoreDriver`, and this class does the rest.
 
@@ -227,37 +227,10 @@ class BaseToolResultStore(StoreDriver):
         with _mapped("delete a scope"):
             return await self._remove_scope_async(self._scope_path)
 
-    def warm_up(self) -> None:
-        """Open what can be opened early. The base class has nothing to open."""
-
-    async def warm_up_async(self) -> None:
-        """Open what can be opened early, for the running event loop. The base class has nothing to open."""
-
-    def close(self) -> None:
-        """Release what synchronous callers opened. The base class holds nothing."""
-
     async def close_async(self) -> None:
         """Release what was opened for the running event loop. The base class waits for writes that share batches."""
         if self._groups is not None:
             await self._groups.get().drained()
-
-    def __enter__(self) -> Self:
-        self.warm_up()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        await self.warm_up_async()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close_async()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return the store itself: Haystack's Pipeline deep-copies inputs, and the caller's store must get the data."""

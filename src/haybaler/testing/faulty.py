@@ -4,13 +4,13 @@ import copy
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from haystack.core.serialization import default_from_dict, default_to_dict
 
 from haybaler.errors import StoreError
 from haybaler.stores.base import BaseToolResultStore
+from haybaler.stores.lifetime import StoreLifetime
 from haybaler.stores.protocol import DeletedScope, StoreEntry, ToolResultStore
 from haybaler.testing.access import drive
 from haybaler.testing.faults import Fault, Gate, Script
@@ -19,7 +19,7 @@ from haybaler.workers import map_bounded
 T = TypeVar("T")
 
 
-class FaultyStore:
+class FaultyStore(StoreLifetime):
     """
     A wrapper around any store that makes single operations fail, wait or hang.
 
@@ -180,24 +180,6 @@ class FaultyStore:
         """As `ToolResultStore.close_async`; passed on."""
         self._script.count("close_async")
         await self.store.close_async()
-
-    def __enter__(self) -> Self:
-        self.warm_up()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        await self.warm_up_async()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close_async()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return the store itself, as every store does."""
