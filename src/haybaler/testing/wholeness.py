@@ -109,9 +109,9 @@ class WholenessLaws(StoreContract):
         found: set[str | bytes | None] = set()
 
         async def afterwards() -> None:
-            found.update([await _found(inside, key) for key in keys])
             assert await inside.read(await inside.write("used again", _OLD)) == _OLD
             await inside.delete([store.reference("used again")])
+            found.update([await _found(inside, key) for key in keys])
             await inside.close()
 
         drive(before(outside))
