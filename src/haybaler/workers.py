@@ -161,6 +161,31 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     return [results[index] for index, _ in numbered]
 
 
+async def clean_up(function: Callable[[], Awaitable[object]], *, seconds: float) -> None:
+    """
+    Await `function()` although the running task has been cancelled.
+
+    It is called in a task of its own: in one that asyncio has cancelled, the timeouts that libraries put around their
+    requests end them at once (`asyncio.timeout` before Python 3.11.4).
+
+    :param function: What to call.
+    :param seconds: How long it may take; it is cancelled then.
+    """
+    errors: list[Exception] = []
+
+    async def call() -> None:
+        try:
+            await function()
+        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            errors.append(error)
+
+    with anyio.move_on_after(seconds, shield=True):
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+    if errors:
+        raise errors[0]
+
+
 async def see_through(function: Callable[[], Awaitable[R]], *, seconds: float) -> R | None:
     """
     Await `function()` to its end in a task of one's own, whoever cancels the task meanwhile.

@@ -25,17 +25,19 @@ class Proxy:
         self._host = host
         self._before: list[int] = []
         self._tls = tls
+        self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
-        self._listener = _listening(0)
-        self.port: int = self._listener.getsockname()[1]
+        listener = _listening(0)
+        self._listener: socket.socket | None = listener
+        self.port: int = listener.getsockname()[1]
         self.accepted = 0
         self.flow = threading.Event()  # while it is not set, nothing that clients send on open connections goes on
         self.flow.set()
         self._threads: list[threading.Thread] = []
-        self._serve()
+        self._serve(listener)
 
-    def _serve(self) -> None:
-        thread = threading.Thread(target=self._accept, args=(self._listener,), daemon=True)
+    def _serve(self, listener: socket.socket) -> None:
+        thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
         thread.start()
         self._threads.append(thread)
 
@@ -47,15 +49,18 @@ class Proxy:
                 return
             self.accepted += 1
             target = self._before.pop() if self._before else self.target
-            thread = threading.Thread(target=self._pass_on, args=(client, target), daemon=True)
+            thread = threading.Thread(target=self._pass_on, args=(client, target, listener), daemon=True)
             thread.start()
             self._threads.append(thread)
 
-    def _pass_on(self, client: socket.socket, target: int) -> None:
+    def _pass_on(self, client: socket.socket, target: int, listener: socket.socket) -> None:
         with contextlib.suppress(OSError), socket.create_connection((self._host, target)) as server, client:
             is_new = not self.flow.is_set()
             near = self._tls.wrap_socket(client, server_side=True) if self._tls else client
-            self._sockets |= {near, server}
+            with self._lock:
+                if self._listener is not listener:
+                    return  # accepted just before the cut
+                self._sockets |= {near, server}
             with near:
                 while True:
                     waiting = [near] if isinstance(near, ssl.SSLSocket) and near.pending() else []
@@ -75,19 +80,22 @@ class Proxy:
     def cut(self) -> None:
         """Refuse new connections and end those that are open."""
         self.flow.set()
-        for held in [self._listener, *self._sockets]:
+        with self._lock:
+            listener, self._listener = self._listener, None
+            held = [*([listener] if listener else []), *self._sockets]
+        for one in held:
             with contextlib.suppress(OSError):
-                held.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join()
-        self._threads.clear()
+                one.shutdown(socket.SHUT_RDWR)
+        if listener:
+            listener.close()
+        while self._threads:
+            self._threads.pop().join()
         self._sockets.clear()
 
     def restore(self) -> None:
         """Accept connections again, on the same port."""
         self._listener = _listening(self.port)
-        self._serve()
+        self._serve(self._listener)
 
 
 def _listening(port: int) -> socket.socket:

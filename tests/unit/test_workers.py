@@ -9,7 +9,7 @@ import pytest
 from anyio import CapacityLimiter
 
 from haybaler.testing import Cancellation, each_cancellation
-from haybaler.workers import WORKERS, PerLoop, map_bounded, run_in_worker
+from haybaler.workers import WORKERS, PerLoop, clean_up, map_bounded, run_in_worker
 
 
 @pytest.mark.anyio
@@ -295,3 +295,43 @@ def test_a_factory_that_fails_is_asked_again() -> None:
         return clients.get()
 
     assert asyncio.run(use()) == "client"
+
+
+@pytest.mark.anyio
+async def test_a_clean_up_runs_in_a_task_that_is_not_cancelled() -> None:
+    """Timeouts of libraries in a cancelled task end at once what they are put around, in some versions of Python."""
+    cancellations: list[int] = []
+
+    async def tidy() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        await asyncio.sleep(0)
+        cancellations.append(task.cancelling())
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await clean_up(tidy, seconds=10)
+            raise
+
+    running = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert cancellations == [0]
+
+
+@pytest.mark.anyio
+async def test_a_clean_up_that_takes_too_long_is_given_up() -> None:
+    await clean_up(lambda: asyncio.sleep(60), seconds=0.01)
+
+
+@pytest.mark.anyio
+async def test_the_error_of_a_clean_up_is_raised_as_it_is() -> None:
+    async def tidy() -> None:
+        raise OSError(5, "no")
+
+    with pytest.raises(OSError, match="no"):
+        await clean_up(tidy, seconds=10)

@@ -14,7 +14,7 @@ from haybaler.errors import StoreError, StoreTimeoutError
 from haybaler.interop import has_asynchronous, has_synchronous, method
 from haybaler.stores.driver import Content, write_failure
 from haybaler.stores.protocol import StoreEntry
-from haybaler.workers import map_bounded, run_or_undo
+from haybaler.workers import clean_up, map_bounded, run_or_undo
 
 logger = logging.getLogger(__name__)
 
@@ -171,9 +171,9 @@ def delete_quietly(store: Any, references: Sequence[str]) -> Effect[None]:
                 method(store, "delete", references).run()
 
     async def delete_async() -> None:
-        with _quiet(store, len(references)), anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
+        with _quiet(store, len(references)):
             if able:
-                await method(store, "delete", references).run_async()
+                await clean_up(method(store, "delete", references).run_async, seconds=CLEAN_UP_SECONDS)
 
     return Effect(delete, delete_async)
 

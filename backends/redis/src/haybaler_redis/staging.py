@@ -11,11 +11,11 @@ from functools import partial
 from secrets import token_hex
 from typing import Any
 
-import anyio
 from redis.exceptions import ConnectionError as LostConnectionError
 
 from haybaler.effects import Effect, Steps, await_effect
 from haybaler.errors import StoreError
+from haybaler.workers import clean_up
 from haybaler_redis.attempts import carried_out, repeated
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import (
@@ -110,12 +110,7 @@ def _check(lengths: Sequence[int], total: int) -> None:
 
 def _clean_up(clients: Clients, stage: bytes) -> Effect[object]:
     removal = clients.request(partial(exchange, [unlink([stage])]))
-
-    async def shielded() -> None:
-        with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
-            await removal.run_async()
-
-    return Effect(removal.run, shielded)
+    return Effect(removal.run, lambda: clean_up(removal.run_async, seconds=CLEAN_UP_SECONDS))
 
 
 def _pieces(record: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from haybaler.effects import Effect, Steps, await_effect, in_worker
 from haybaler.errors import EntryTooLargeError
 from haybaler.stores.driver import Content
-from haybaler.workers import map_bounded
+from haybaler.workers import clean_up, map_bounded
 from haybaler_s3.records import Record, encoded, parts
 from haybaler_s3.requests import Requests, code_of, computed
 
@@ -117,8 +117,8 @@ class Writing:
                 effect.run()
 
         async def run_async() -> None:
-            with _quiet(), anyio.move_on_after(ABORT_SECONDS, shield=True):
-                await effect.run_async()
+            with _quiet():
+                await clean_up(effect.run_async, seconds=ABORT_SECONDS)
 
         return Effect(run, run_async)
 
