@@ -1,4 +1,4 @@
-"""Group commit, with a backend that writes when it is told to: who writes what, when, and what each caller hears of it."""
+"""Group commit, on a backend that writes when it is told to: who writes what and when, and what each caller hears."""
 
 import asyncio
 import gc
@@ -31,6 +31,7 @@ from haybaler.stores.driver import Content
 from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.protocol import StoreEntry
 from haybaler.testing import Cancellation, cancel_at, each_cancellation
+from haybaler.workers import run_in_worker
 
 pytestmark = pytest.mark.anyio
 
@@ -311,14 +312,18 @@ class Peculiar(StoreError):
         self.number = number
 
 
-def _failure(text: str = "of all") -> Exception:
+def _fail() -> None:
+    raise OSError(5, "the reason")
+
+
+def _failure() -> Exception:
+    error = StoreConfigurationError("of all")
+    error.add_note("a note")
     try:
-        raise OSError(5, "the reason")
+        _fail()
     except OSError as reason:
-        error = StoreConfigurationError(text)
         error.__cause__ = reason
-        error.add_note("a note")
-        return error
+    return error
 
 
 async def test_each_caller_gets_an_error_object_of_its_own_with_the_reasons_and_nobodys_frames() -> None:
@@ -462,10 +467,8 @@ def test_a_store_without_batches_of_its_own_cannot_group() -> None:
 
         async def _put_async(self, path: str, content: Content) -> None: ...
 
-        _get = _remove = BaseToolResultStore._get
-
         async def _get_async(self, path: str) -> Content:
-            return ""
+            return path
 
         async def _remove_async(self, path: str) -> None: ...
 
@@ -475,7 +478,7 @@ def test_a_store_without_batches_of_its_own_cannot_group() -> None:
 
 async def test_nothing_is_held_after_the_writes() -> None:
     class Text(str):
-        pass
+        __slots__ = ("__weakref__",)
 
     store = Recorder(GroupCommit(in_flight=1, entries=3))
     assert store._groups is not None
@@ -709,17 +712,16 @@ def test_a_run_of_many_callers_that_is_cancelled_at_any_suspension_leaves_nothin
 
 def test_two_event_loops_in_two_threads_never_wait_for_each_other() -> None:
     store = Recorder(GroupCommit(in_flight=1, entries=5))
-    barrier = threading.Barrier(2)
-    idle = threading.Event()
+    one_is_held = threading.Event()
+    others_are_done = threading.Event()
 
     async def hold() -> None:
         gate = store.close_gate()
         task = writes(store, "held")
         await turns()
         store.gate = None
-        barrier.wait()
-        while not idle.is_set():
-            await asyncio.sleep(0.001)
+        one_is_held.set()
+        await run_in_worker(others_are_done.wait)
         gate.set()
         await asyncio.gather(*task)
 
@@ -727,11 +729,11 @@ def test_two_event_loops_in_two_threads_never_wait_for_each_other() -> None:
         return await asyncio.gather(*writes(store, *(str(number) for number in range(50))))
 
     def run() -> list[str]:
-        barrier.wait()
+        one_is_held.wait()
         try:
             return asyncio.run(work())
         finally:
-            idle.set()
+            others_are_done.set()
 
     with ThreadPoolExecutor(2) as pool:
         holding, working = pool.submit(asyncio.run, hold()), pool.submit(run)

@@ -1,6 +1,7 @@
-"""Whose turn it is, without any I/O: any sequence of arrivals, groups and cancellations obeys the bounds and the order."""
+"""Whose turn it is, without any I/O: whatever arrives, ends or is cancelled, bounds and order are kept."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,7 @@ GONE = StoreError("withdrawn")
 
 
 def items_of(group: Group) -> list[tuple[Call, Item]]:
-    return [
-        (share.call, share.call.items[index]) for share, part in group.parts.items() for index in share.ready[part]
-    ]
+    return [(share.call, share.call.items[index]) for share, part in group.parts.items() for index in share.ready[part]]
 
 
 def one_server(path: str) -> None:
@@ -69,7 +68,7 @@ class Simulation:
             self.calls.remove(call)
             self.queue.dismiss(call)
 
-    def _begin(self, items: list[tuple[object, Item]]) -> None:
+    def _begin(self, items: Sequence[tuple[object, Item]]) -> None:
         self.paths.update(path for _, (path, _) in items)
         assert set(self.paths.values()) <= {0, 1}, "two writes of one path at the same time"
         lanes = Counter(group.lane for group in self.groups) + Counter(lane for lane, _ in self.passing)
