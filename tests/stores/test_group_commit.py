@@ -4,7 +4,6 @@ import asyncio
 import gc
 import threading
 import traceback
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -553,6 +552,33 @@ async def test_a_cancelled_caller_waits_for_the_end_of_its_group_which_is_writte
     assert is_idle(store)
 
 
+async def test_a_caller_whose_cancel_scope_is_cancelled_waits_as_well() -> None:
+    store = Recorder()
+    scope = anyio.CancelScope()
+
+    async def write() -> None:
+        with scope:
+            await store.write_async(key="victim", content="content")
+
+    first = store.close_gate()
+    blocking = writes(store, "blocking")
+    await turns()
+    victim, others = asyncio.ensure_future(write()), writes(store, "other")
+    await turns()
+    gate = store.close_gate()
+    first.set()
+    await asyncio.gather(*blocking)
+    await turns()
+    scope.cancel()
+    await turns()
+    assert store.batches == [["blocking"], ["victim", "other"]]
+    assert not victim.done()
+    gate.set()
+    await asyncio.gather(victim, *others)
+    assert scope.cancelled_caught
+    assert is_idle(store)
+
+
 @pytest.mark.parametrize("victim", [0, 1], ids=["leader", "follower"])
 async def test_a_cancelled_caller_does_not_wait_for_ever(victim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_writer, "GRACE", 0.01)
@@ -581,6 +607,31 @@ async def test_a_group_that_nobody_waits_for_any_more_is_cancelled_before_the_la
     assert asyncio.all_tasks() == strangers
 
 
+async def test_the_last_callers_wait_for_a_backend_that_takes_its_time_to_be_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Unhurried(Recorder):
+        async def _put_many_async(self, items: Items) -> list[StoreError | None]:
+            try:
+                return await super()._put_many_async(items)
+            except asyncio.CancelledError:
+                await done.wait()
+                raise
+
+    monkeypatch.setattr(group_writer, "GRACE", 0.01)
+    done = anyio.Event()
+    store = Unhurried()
+    tasks, _ = await shared_group(store, *"ab")
+    for task in tasks:
+        task.cancel()
+    await asyncio.sleep(0.05)
+    assert not any(task.done() for task in tasks)
+    done.set()
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks)
+    assert is_idle(store)
+
+
 async def test_a_second_cancellation_ends_the_wait_and_not_the_write() -> None:
     store = Recorder()
     tasks, gate = await shared_group(store, *"ab")
@@ -606,6 +657,30 @@ async def test_a_batch_of_which_a_part_is_in_flight_takes_out_the_rest_when_it_i
     await asyncio.gather(*others)
     assert task.cancelled()
     assert store.batches == [["a", "b"], ["other"]]
+    assert is_idle(store)
+
+
+async def test_what_is_left_of_a_cancelled_batch_goes_with_no_other_group_while_the_caller_waits() -> None:
+    store = Recorder(GroupCommit(in_flight=1, entries=4))
+    first = store.close_gate()
+    blocking = writes(store, "blocking")
+    await turns()
+    victim = asyncio.ensure_future(store.write_many_async(entries(*(f"v{number}" for number in range(9)))))
+    await turns()
+    others = writes(store, "a", "b", "c")
+    await turns()
+    gate = store.close_gate()
+    first.set()
+    await asyncio.gather(*blocking)
+    await turns()
+    assert store.batches[1:] == [["v0", "a", "b", "c"]]
+    victim.cancel()
+    more = writes(store, "d")
+    await turns()
+    gate.set()
+    await asyncio.gather(*others, *more)
+    assert victim.cancelled()
+    assert store.batches[2:] == [["d"]]
     assert is_idle(store)
 
 
@@ -745,22 +820,26 @@ def test_two_event_loops_in_two_threads_never_wait_for_each_other() -> None:
 def test_an_event_loop_that_is_closed_in_the_middle_leaves_no_trace_for_the_next_one() -> None:
     store = Recorder(GroupCommit(in_flight=1, entries=2))
 
-    async def begin() -> None:
-        store.close_gate()
+    async def begin(together: bool) -> None:
+        first = store.close_gate()
         writes(store, *"abcdef")
         await turns()
+        if together:
+            store.close_gate()
+            first.set()
+            await turns()
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(3):
-            loop = asyncio.new_event_loop()
-            loop.set_exception_handler(lambda loop, context: None)  # the tasks, which are destroyed with their loop
-            loop.run_until_complete(begin())
-            loop.close()
-            del loop
-            gc.collect()
-            store.gate = None
-            store.in_flight.clear()
+    for together in (False, True):
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda loop, context: None)  # for the tasks, which are destroyed with their loop
+        loop.run_until_complete(begin(together))
+        loop.close()
+        assert len(store.batches[-1]) == 1 + together
+        store.gate = None
+        store.tasks.clear()
+        del loop
+        gc.collect()
+        store.in_flight.clear()
 
     async def write() -> list[str]:
         return await asyncio.gather(*writes(store, *"abcdef"))
