@@ -1,10 +1,9 @@
-"""Group commit, with a backend that writes when it is told to: who writes what, when, and what each caller hears of it."""
+"""Group commit, on a backend that writes when it is told to: who writes what and when, and what each caller hears."""
 
 import asyncio
 import gc
 import threading
 import traceback
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -31,6 +30,7 @@ from haybaler.stores.driver import Content
 from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.protocol import StoreEntry
 from haybaler.testing import Cancellation, cancel_at, each_cancellation
+from haybaler.workers import run_in_worker
 
 pytestmark = pytest.mark.anyio
 
@@ -311,14 +311,18 @@ class Peculiar(StoreError):
         self.number = number
 
 
-def _failure(text: str = "of all") -> Exception:
+def _fail() -> None:
+    raise OSError(5, "the reason")
+
+
+def _failure() -> Exception:
+    error = StoreConfigurationError("of all")
+    error.add_note("a note")
     try:
-        raise OSError(5, "the reason")
+        _fail()
     except OSError as reason:
-        error = StoreConfigurationError(text)
         error.__cause__ = reason
-        error.add_note("a note")
-        return error
+    return error
 
 
 async def test_each_caller_gets_an_error_object_of_its_own_with_the_reasons_and_nobodys_frames() -> None:
@@ -462,10 +466,8 @@ def test_a_store_without_batches_of_its_own_cannot_group() -> None:
 
         async def _put_async(self, path: str, content: Content) -> None: ...
 
-        _get = _remove = BaseToolResultStore._get
-
         async def _get_async(self, path: str) -> Content:
-            return ""
+            return path
 
         async def _remove_async(self, path: str) -> None: ...
 
@@ -475,7 +477,7 @@ def test_a_store_without_batches_of_its_own_cannot_group() -> None:
 
 async def test_nothing_is_held_after_the_writes() -> None:
     class Text(str):
-        pass
+        __slots__ = ("__weakref__",)
 
     store = Recorder(GroupCommit(in_flight=1, entries=3))
     assert store._groups is not None
@@ -550,6 +552,33 @@ async def test_a_cancelled_caller_waits_for_the_end_of_its_group_which_is_writte
     assert is_idle(store)
 
 
+async def test_a_caller_whose_cancel_scope_is_cancelled_waits_as_well() -> None:
+    store = Recorder()
+    scope = anyio.CancelScope()
+
+    async def write() -> None:
+        with scope:
+            await store.write_async(key="victim", content="content")
+
+    first = store.close_gate()
+    blocking = writes(store, "blocking")
+    await turns()
+    victim, others = asyncio.ensure_future(write()), writes(store, "other")
+    await turns()
+    gate = store.close_gate()
+    first.set()
+    await asyncio.gather(*blocking)
+    await turns()
+    scope.cancel()
+    await turns()
+    assert store.batches == [["blocking"], ["victim", "other"]]
+    assert not victim.done()
+    gate.set()
+    await asyncio.gather(victim, *others)
+    assert scope.cancelled_caught
+    assert is_idle(store)
+
+
 @pytest.mark.parametrize("victim", [0, 1], ids=["leader", "follower"])
 async def test_a_cancelled_caller_does_not_wait_for_ever(victim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_writer, "GRACE", 0.01)
@@ -578,6 +607,31 @@ async def test_a_group_that_nobody_waits_for_any_more_is_cancelled_before_the_la
     assert asyncio.all_tasks() == strangers
 
 
+async def test_the_last_callers_wait_for_a_backend_that_takes_its_time_to_be_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Unhurried(Recorder):
+        async def _put_many_async(self, items: Items) -> list[StoreError | None]:
+            try:
+                return await super()._put_many_async(items)
+            except asyncio.CancelledError:
+                await done.wait()
+                raise
+
+    monkeypatch.setattr(group_writer, "GRACE", 0.01)
+    done = anyio.Event()
+    store = Unhurried()
+    tasks, _ = await shared_group(store, *"ab")
+    for task in tasks:
+        task.cancel()
+    await asyncio.sleep(0.05)
+    assert not any(task.done() for task in tasks)
+    done.set()
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks)
+    assert is_idle(store)
+
+
 async def test_a_second_cancellation_ends_the_wait_and_not_the_write() -> None:
     store = Recorder()
     tasks, gate = await shared_group(store, *"ab")
@@ -603,6 +657,30 @@ async def test_a_batch_of_which_a_part_is_in_flight_takes_out_the_rest_when_it_i
     await asyncio.gather(*others)
     assert task.cancelled()
     assert store.batches == [["a", "b"], ["other"]]
+    assert is_idle(store)
+
+
+async def test_what_is_left_of_a_cancelled_batch_goes_with_no_other_group_while_the_caller_waits() -> None:
+    store = Recorder(GroupCommit(in_flight=1, entries=4))
+    first = store.close_gate()
+    blocking = writes(store, "blocking")
+    await turns()
+    victim = asyncio.ensure_future(store.write_many_async(entries(*(f"v{number}" for number in range(9)))))
+    await turns()
+    others = writes(store, "a", "b", "c")
+    await turns()
+    gate = store.close_gate()
+    first.set()
+    await asyncio.gather(*blocking)
+    await turns()
+    assert store.batches[1:] == [["v0", "a", "b", "c"]]
+    victim.cancel()
+    more = writes(store, "d")
+    await turns()
+    gate.set()
+    await asyncio.gather(*others, *more)
+    assert victim.cancelled()
+    assert store.batches[2:] == [["d"]]
     assert is_idle(store)
 
 
@@ -709,17 +787,16 @@ def test_a_run_of_many_callers_that_is_cancelled_at_any_suspension_leaves_nothin
 
 def test_two_event_loops_in_two_threads_never_wait_for_each_other() -> None:
     store = Recorder(GroupCommit(in_flight=1, entries=5))
-    barrier = threading.Barrier(2)
-    idle = threading.Event()
+    one_is_held = threading.Event()
+    others_are_done = threading.Event()
 
     async def hold() -> None:
         gate = store.close_gate()
         task = writes(store, "held")
         await turns()
         store.gate = None
-        barrier.wait()
-        while not idle.is_set():
-            await asyncio.sleep(0.001)
+        one_is_held.set()
+        await run_in_worker(others_are_done.wait)
         gate.set()
         await asyncio.gather(*task)
 
@@ -727,11 +804,11 @@ def test_two_event_loops_in_two_threads_never_wait_for_each_other() -> None:
         return await asyncio.gather(*writes(store, *(str(number) for number in range(50))))
 
     def run() -> list[str]:
-        barrier.wait()
+        one_is_held.wait()
         try:
             return asyncio.run(work())
         finally:
-            idle.set()
+            others_are_done.set()
 
     with ThreadPoolExecutor(2) as pool:
         holding, working = pool.submit(asyncio.run, hold()), pool.submit(run)
@@ -743,22 +820,26 @@ def test_two_event_loops_in_two_threads_never_wait_for_each_other() -> None:
 def test_an_event_loop_that_is_closed_in_the_middle_leaves_no_trace_for_the_next_one() -> None:
     store = Recorder(GroupCommit(in_flight=1, entries=2))
 
-    async def begin() -> None:
-        store.close_gate()
+    async def begin(together: bool) -> None:
+        first = store.close_gate()
         writes(store, *"abcdef")
         await turns()
+        if together:
+            store.close_gate()
+            first.set()
+            await turns()
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(3):
-            loop = asyncio.new_event_loop()
-            loop.set_exception_handler(lambda loop, context: None)  # the tasks, which are destroyed with their loop
-            loop.run_until_complete(begin())
-            loop.close()
-            del loop
-            gc.collect()
-            store.gate = None
-            store.in_flight.clear()
+    for together in (False, True):
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda loop, context: None)  # for the tasks, which are destroyed with their loop
+        loop.run_until_complete(begin(together))
+        loop.close()
+        assert len(store.batches[-1]) == 1 + together
+        store.gate = None
+        store.tasks.clear()
+        del loop
+        gc.collect()
+        store.in_flight.clear()
 
     async def write() -> list[str]:
         return await asyncio.gather(*writes(store, *"abcdef"))

@@ -1,6 +1,7 @@
-"""Whose turn it is, without any I/O: any sequence of arrivals, groups and cancellations obeys the bounds and the order."""
+"""Whose turn it is, without any I/O: whatever arrives, ends or is cancelled, bounds and order are kept."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -67,7 +68,7 @@ class Simulation:
             self.calls.remove(call)
             self.queue.dismiss(call)
 
-    def _begin(self, items: list[tuple[object, Item]]) -> None:
+    def _begin(self, items: Sequence[tuple[object, Item]]) -> None:
         self.paths.update(path for _, (path, _) in items)
         assert set(self.paths.values()) <= {0, 1}, "two writes of one path at the same time"
         lanes = Counter(group.lane for group in self.groups) + Counter(lane for lane, _ in self.passing)
@@ -80,6 +81,8 @@ class Simulation:
             call = self.awake.pop(0)
             if call in self.calls:
                 self._run(call)
+        lanes = self.queue._lanes.values()
+        assert [lane for lane in lanes if lane.turns and lane.groups < self.bounds.in_flight] == [], "nobody was woken"
 
     def finish(self, number: int) -> None:
         number %= len(self.groups) + len(self.passing)
@@ -188,13 +191,37 @@ def test_who_was_left_out_is_the_next_one() -> None:
 
 
 def test_an_entry_that_fills_a_group_alone_does_not_hold_up_the_small_ones() -> None:
-    queue = Queue(GroupCommit(in_flight=1, entries=10, size=100))
-    large = queue.admit([("large", "x" * 1_000), ("larger", "x" * 2_000)], one_server)
-    group = queue.take(large)
-    assert group is not None
-    assert [item for _, item in items_of(group)] == [("large", "x" * 1_000)]
-    assert queue.take(large) is None
+    queue = Queue(GroupCommit(in_flight=4, entries=10, size=100))
+    calls = [queue.admit([(f"large{n}", "x" * 1_000), (f"larger{n}", "x" * 2_000)], one_server) for n in range(9)]
+    groups = [group for group in map(queue.take, calls) if group is not None]
+    assert [[path for _, (path, _) in items_of(group)] for group in groups] == [[f"large{n}"] for n in range(4)]
     assert queue.pass_by([("small", "x")], one_server) is not None
+
+
+def test_a_caller_writes_one_large_entry_at_a_time() -> None:
+    queue = Queue(GroupCommit(in_flight=4, entries=10, size=100))
+    call = queue.admit([("large", "x" * 1_000), ("larger", "x" * 2_000)], one_server)
+    group = queue.take(call)
+    assert group is not None
+    assert queue.take(call) is None
+    ((share, part),) = group.parts.items()
+    queue.settle(share, part, [None])
+    queue.release(group)
+    group = queue.take(call)
+    assert group is not None
+    assert [path for _, (path, _) in items_of(group)] == ["larger"]
+
+
+def test_who_comes_late_does_not_go_before_those_who_wait() -> None:
+    queue = Queue(GroupCommit(in_flight=1))
+    lane = queue.pass_by([("first", "x")], one_server)
+    assert lane is not None
+    call = queue.admit([("waiting", "x")], one_server)
+    roused: list[Call] = []
+    call.alarm = lambda: roused.append(call)
+    queue.passed(lane, [("first", "x")])
+    assert roused == [call]
+    assert queue.pass_by([("late", "x")], one_server) is None
 
 
 def test_entries_of_different_servers_share_no_group_and_do_not_wait_for_each_other() -> None:
@@ -202,7 +229,8 @@ def test_entries_of_different_servers_share_no_group_and_do_not_wait_for_each_ot
     call = queue.admit([("a1", "x"), ("b1", "x"), ("a2", "x")], lambda path: path[0])
     groups = [group for group in (queue.take(call), queue.take(call)) if group is not None]
     assert [[path for _, (path, _) in items_of(group)] for group in groups] == [["a1", "a2"], ["b1"]]
-    assert queue.pass_by([("c1", "x")], lambda path: path[0]) is not None
+    assert queue.pass_by([("c1", "x"), ("d1", "x")], lambda path: path[0]) is None
+    assert queue.pass_by([("c1", "x"), ("c2", "x")], lambda path: path[0]) is not None
 
 
 def test_text_counts_as_the_most_bytes_that_it_can_have() -> None:

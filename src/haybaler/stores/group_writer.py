@@ -139,7 +139,7 @@ class GroupWriter:
                 rest.clear()
         finally:
             for share, part in rest.items():
-                self._queue.settle(share, part, [_interrupted()] * (part.stop - part.start))
+                self._queue.settle(share, part, [_interrupted()] * _count(part))
             self._queue.release(group)
             self._tasks.pop(group, None)
 

@@ -48,7 +48,7 @@ class Clients:
         self.clustered = clustered
         self._make_async = make_async
         self._make_sync = make_sync
-        self._limit = limit
+        self.limit = limit
         self._wait = wait
         self._announce = announce
         self._async: PerLoop[AsyncLink] = PerLoop(self._open_async)
@@ -121,14 +121,14 @@ class Clients:
 
     def _open_async(self) -> AsyncLink:
         assert self._make_async is not None  # noqa: S101 - checked by every caller
-        return AsyncLink(self._make_async(), limit=self._limit, wait=self._wait)
+        return AsyncLink(self._make_async(), limit=self.limit, wait=self._wait)
 
     def _sync_link(self) -> SyncLink:
         if self._make_sync is None:
             raise AsyncOnlyStoreError("The store was given an asynchronous client; use its `_async` methods.")
         with self._lock:
             if self._sync is None:
-                self._sync = SyncLink(self._make_sync(), limit=self._limit, wait=self._wait)
+                self._sync = SyncLink(self._make_sync(), limit=self.limit, wait=self._wait)
             return self._sync
 
 

@@ -139,7 +139,7 @@ class RedisToolResultStore(BaseToolResultStore):
         self._writing = Writing(self._clients, self._ttl, max_bytes, attempts)
         self._reading = Reading(self._clients, self._ttl, attempts)
         self._removing = Removing(self._clients, attempts)
-        groups = group_bounds(in_flight=max_connections, wait=pool_timeout) if group_commit else None
+        groups = group_bounds(self._clients, wait=pool_timeout) if group_commit else None
         super().__init__(location=f"redis:{prefix}/", group_commit=groups)
 
     def _make_clients(self, client: object) -> Clients:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from math import ceil
 
 from haybaler.effects import Steps, await_effect
 from haybaler.errors import EntryTooLargeError, StoreError, StoreFullError, StoreUnavailableError
@@ -32,15 +33,18 @@ Item = tuple[bytes, Content]
 Outcome = StoreError | None
 
 
-def group_bounds(*, in_flight: int, wait: float) -> GroupCommit:
+def group_bounds(clients: Clients, *, wait: float) -> GroupCommit:
     """
-    Return the bounds for what many callers write together: of a group, a single command can write all.
+    Return the bounds for what many callers write together. One command can write a whole group.
 
-    :param in_flight: The most groups at once; with as many as there are connections, nobody waits for a group who would
-        not wait for a connection otherwise.
+    With as many groups as there are connections, nobody waits for a group who would not have to wait for a connection
+    anyway. In a cluster, where each node has groups of its own, one that hangs leaves half of the connections.
+
+    :param clients: The clients.
     :param wait: Seconds to wait for a turn.
     :returns: The bounds.
     """
+    in_flight = ceil(clients.limit / 2) if clients.clustered else clients.limit
     return GroupCommit(in_flight, entries=BULK_KEYS, size=FLUSH_BYTES - BULK_KEYS * HEADER_BYTES, wait=wait)
 
 
