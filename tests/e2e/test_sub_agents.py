@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextlib import suppress
+from contextvars import Context, copy_context
 from threading import Thread
+from types import coroutine
 from typing import Any
 
 import anyio
@@ -13,10 +15,12 @@ import anyio.to_thread
 import pytest
 from haystack import Pipeline
 from haystack.components.agents import Agent
+from haystack.components.agents.state.state import State
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.hooks import Hook, HookPoint
 from haystack.tools import AgentTool, ComponentTool, PipelineTool
+from haystack.tools.errors import ToolInvocationError
 from haystack.tools.tool import Tool
 from tests.hooks.agents import Colour, ScriptedModel, both_colours, calling, tool, work
 
@@ -30,6 +34,7 @@ from haybaler import (
     ToolResultToolset,
 )
 from haybaler.hooks.carrying import carrying, is_carrying
+from haybaler.hooks.context import run_store
 from haybaler.workers import run_in_worker
 
 TASK = [ChatMessage.from_user("look")]
@@ -378,6 +383,46 @@ def test_a_stand_in_is_the_tool_in_all_but_its_calls() -> None:
     assert carrying(Overriding("a", "b", {}, print), Store()).invoke(tool=1, store=2, original=3) == (
         "overridden {'tool': 1, 'store': 2, 'original': 3}"
     )
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_failing", [False, True])
+async def test_nothing_is_left_where_a_stand_in_was_called(is_failing: bool) -> None:
+    """A hook may call a tool itself, in the context of the run."""
+    own, found = Store(), []
+
+    def call(**_: Any) -> None:
+        found.append(run_store(State({})))
+        if is_failing:
+            raise ValueError("broken")
+
+    async def call_async(**_: Any) -> None:
+        call()
+
+    stand_in = carrying(Tool("a", "b", {}, call, async_function=call_async), own)
+    with suppress(ToolInvocationError):
+        stand_in.invoke()
+    assert run_store(State({})) is None
+    with suppress(ToolInvocationError):
+        await stand_in.invoke_async()
+    assert run_store(State({})) is None
+    assert found == [own, own]
+
+
+def test_a_stand_in_that_is_closed_in_another_context_warns_of_nothing() -> None:
+    """So ends a coroutine whose event loop was closed before it."""
+
+    @coroutine
+    def suspended() -> Generator[None, None, None]:
+        yield
+
+    async def wait(**_: Any) -> None:
+        await suspended()
+
+    calling_it = carrying(Tool("a", "b", {}, async_function=wait), Store()).invoke_async()
+    Context().run(calling_it.send, None)
+    calling_it.close()
+    assert run_store(State({})) is None
 
 
 def test_a_tool_that_releases_something_when_it_is_collected_is_left_alone() -> None:
