@@ -1,12 +1,13 @@
 """A sub-agent inside a tool uses the store of the run whose tool it is, however the tool runs it."""
 
 import asyncio
+import copy
 import logging
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, copy_context
-from threading import Thread
+from threading import Lock, Thread
 from types import coroutine
 from typing import Any
 
@@ -378,11 +379,25 @@ def test_a_stand_in_is_the_tool_in_all_but_its_calls() -> None:
     assert stand_in.to_dict() == original.to_dict()
     store = Store()
     again = carrying(stand_in, store)
-    assert vars(again)["_haybaler_carried"] == (original, store)
     assert carrying(again, store) is again
-    assert carrying(Overriding("a", "b", {}, print), Store()).invoke(tool=1, store=2, original=3) == (
-        "overridden {'tool': 1, 'store': 2, 'original': 3}"
+    assert vars(again)["_haybaler_carrier"].tool is original
+    assert carrying(Overriding("a", "b", {}, print), Store()).invoke(tool=1, store=2, arguments=3) == (
+        "overridden {'tool': 1, 'store': 2, 'arguments': 3}"
     )
+
+
+def test_a_stand_in_can_be_copied_where_its_store_cannot() -> None:
+    """`State.get("tools")` does so."""
+    store = Lock()  # as good as a store that holds one
+    found: list[Any] = []
+
+    def research(step: int) -> None:
+        found.append((step, run_store(State({}))))
+
+    copied = copy.deepcopy([carrying(Tool("a", "b", {}, research), store)])[0]
+    assert is_carrying(copied)
+    copied.invoke(step=1)
+    assert found == [(1, store)]
 
 
 @pytest.mark.anyio
