@@ -3,7 +3,7 @@
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -23,7 +23,8 @@ from haystack.hooks import Hook, HookPoint
 from haystack.tools import AgentTool, ComponentTool, PipelineTool
 from haystack.tools.errors import ToolInvocationError
 from haystack.tools.tool import Tool
-from tests.hooks.agents import Colour, ScriptedModel, both_colours, calling, tool, work
+from tests.hooks.agents import Colour, ScriptedModel, both_colours, calling, pages, tool, work
+from tests.hooks.parts import DropOldest
 
 from haybaler import (
     RESULT_STORE_CONTEXT_KEY,
@@ -31,6 +32,7 @@ from haybaler import (
     CompactionHook,
     InMemoryToolResultStore,
     SlidingWindowCompactor,
+    ToolResultOffloadCompactor,
     ToolResultOffloadHook,
     ToolResultToolset,
 )
@@ -206,6 +208,30 @@ def test_it_reaches_them_through_a_pipeline_around_the_outer_agent(colour: Colou
         asyncio.run(pipeline.run_async(data))
     assert own.scoped("run").delete_scope().entries == 2
     assert (len(own), len(shared)) == (0, 0)
+
+
+@both_colours
+def test_it_reaches_every_compactor_of_a_sub_agent(colour: Colour) -> None:
+    """Also one that somebody else wrote: it gets the store from `for_run`."""
+    shared, own = Store(), Store()
+    given: list[Any] = []
+
+    class Watching(DropOldest):
+        def for_run(self, hook_context: Mapping[str, Any]) -> "Watching":
+            given.append(hook_context[RESULT_STORE_CONTEXT_KEY])
+            return self
+
+    ladder = [
+        CompactionHook(ToolResultOffloadCompactor(shared, min_keep_steps=keep), context_window=1_000) for keep in (3, 1)
+    ]
+    inner = Agent(
+        chat_generator=ScriptedModel(work(5)),
+        tools=[tool("fetch", pages(2_000))],
+        hooks={"before_llm": [*ladder, CompactionHook(Watching(), context_window=1_000, compact_at=0.5)]},
+    )
+    run_with(colour, outer_agent(agent_tool(inner), shared), own.scoped("run"))
+    assert (len(own) > 1, len(shared)) == (True, 0)
+    assert {store.reference("a") for store in given} == {own.scoped("run").reference("a")}
 
 
 @both_colours
