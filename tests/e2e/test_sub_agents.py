@@ -1,11 +1,14 @@
 """A sub-agent inside a tool uses the store of the run whose tool it is, however the tool runs it."""
 
 import asyncio
+import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from threading import Thread
+from contextlib import suppress
+from contextvars import Context, copy_context
+from threading import Lock, Thread
+from types import coroutine
 from typing import Any
 
 import anyio
@@ -13,12 +16,15 @@ import anyio.to_thread
 import pytest
 from haystack import Pipeline
 from haystack.components.agents import Agent
+from haystack.components.agents.state.state import State
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.hooks import Hook, HookPoint
 from haystack.tools import AgentTool, ComponentTool, PipelineTool
+from haystack.tools.errors import ToolInvocationError
 from haystack.tools.tool import Tool
-from tests.hooks.agents import Colour, ScriptedModel, both_colours, calling, tool, work
+from tests.hooks.agents import Colour, ScriptedModel, both_colours, calling, pages, tool, work
+from tests.hooks.parts import DropOldest
 
 from haybaler import (
     RESULT_STORE_CONTEXT_KEY,
@@ -26,10 +32,12 @@ from haybaler import (
     CompactionHook,
     InMemoryToolResultStore,
     SlidingWindowCompactor,
+    ToolResultOffloadCompactor,
     ToolResultOffloadHook,
     ToolResultToolset,
 )
 from haybaler.hooks.carrying import carrying, is_carrying
+from haybaler.hooks.context import run_store
 from haybaler.workers import run_in_worker
 
 TASK = [ChatMessage.from_user("look")]
@@ -203,6 +211,30 @@ def test_it_reaches_them_through_a_pipeline_around_the_outer_agent(colour: Colou
 
 
 @both_colours
+def test_it_reaches_every_compactor_of_a_sub_agent(colour: Colour) -> None:
+    """Also one that somebody else wrote: it gets the store from `for_run`."""
+    shared, own = Store(), Store()
+    given: list[Any] = []
+
+    class Watching(DropOldest):
+        def for_run(self, hook_context: Mapping[str, Any]) -> "Watching":
+            given.append(hook_context[RESULT_STORE_CONTEXT_KEY])
+            return self
+
+    ladder = [
+        CompactionHook(ToolResultOffloadCompactor(shared, min_keep_steps=keep), context_window=1_000) for keep in (3, 1)
+    ]
+    inner = Agent(
+        chat_generator=ScriptedModel(work(5)),
+        tools=[tool("fetch", pages(2_000))],
+        hooks={"before_llm": [*ladder, CompactionHook(Watching(), context_window=1_000, compact_at=0.5)]},
+    )
+    run_with(colour, outer_agent(agent_tool(inner), shared), own.scoped("run"))
+    assert (len(own) > 1, len(shared)) == (True, 0)
+    assert {store.reference("a") for store in given} == {own.scoped("run").reference("a")}
+
+
+@both_colours
 def test_a_sub_agent_without_hooks_reads_from_it(colour: Colour) -> None:
     shared, own = Store(), Store()
     reference = own.write(key="a", content="the run's own")
@@ -373,11 +405,65 @@ def test_a_stand_in_is_the_tool_in_all_but_its_calls() -> None:
     assert stand_in.to_dict() == original.to_dict()
     store = Store()
     again = carrying(stand_in, store)
-    assert vars(again)["_haybaler_carried"] == (original, store)
     assert carrying(again, store) is again
-    assert carrying(Overriding("a", "b", {}, print), Store()).invoke(tool=1, store=2, original=3) == (
-        "overridden {'tool': 1, 'store': 2, 'original': 3}"
+    assert vars(again)["_haybaler_carrier"].tool is original
+    assert carrying(Overriding("a", "b", {}, print), Store()).invoke(tool=1, store=2, arguments=3) == (
+        "overridden {'tool': 1, 'store': 2, 'arguments': 3}"
     )
+
+
+def test_a_stand_in_can_be_copied_where_its_store_cannot() -> None:
+    """`State.get("tools")` does so."""
+    store = Lock()  # as good as a store that holds one
+    found: list[Any] = []
+
+    def research(step: int) -> None:
+        found.append((step, run_store(State({}))))
+
+    copied = copy.deepcopy([carrying(Tool("a", "b", {}, research), store)])[0]
+    assert is_carrying(copied)
+    copied.invoke(step=1)
+    assert found == [(1, store)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_failing", [False, True])
+async def test_nothing_is_left_where_a_stand_in_was_called(is_failing: bool) -> None:
+    """A hook may call a tool itself, in the context of the run."""
+    own, found = Store(), []
+
+    def call(**_: Any) -> None:
+        found.append(run_store(State({})))
+        if is_failing:
+            raise ValueError("broken")
+
+    async def call_async(**_: Any) -> None:
+        call()
+
+    stand_in = carrying(Tool("a", "b", {}, call, async_function=call_async), own)
+    with suppress(ToolInvocationError):
+        stand_in.invoke()
+    assert run_store(State({})) is None
+    with suppress(ToolInvocationError):
+        await stand_in.invoke_async()
+    assert run_store(State({})) is None
+    assert found == [own, own]
+
+
+def test_a_stand_in_that_is_closed_in_another_context_warns_of_nothing() -> None:
+    """So ends a coroutine whose event loop was closed before it."""
+
+    @coroutine
+    def suspended() -> Generator[None, None, None]:
+        yield
+
+    async def wait(**_: Any) -> None:
+        await suspended()
+
+    calling_it = carrying(Tool("a", "b", {}, async_function=wait), Store()).invoke_async()
+    Context().run(calling_it.send, None)
+    calling_it.close()
+    assert run_store(State({})) is None
 
 
 def test_a_tool_that_releases_something_when_it_is_collected_is_left_alone() -> None:

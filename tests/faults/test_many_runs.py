@@ -102,7 +102,8 @@ class Server:
             raise
 
     async def serve_all(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-        results = await asyncio.gather(*map(self.serve_async, numbers))
+        async with self.store:
+            results = await asyncio.gather(*map(self.serve_async, numbers))
         return dict(zip(numbers, results, strict=True))
 
     def check(self, number: int, result: dict[str, Any]) -> None:
@@ -178,12 +179,8 @@ def test_a_thousand_runs_at_once_see_their_own_and_cancelled_ones_leave_nothing(
     assert_empty(server.store)
 
 
-@both_stores
-@pytest.mark.parametrize("callers", ["loops", "threads", "a loop and threads"])
-def test_200_runs_at_once_from_several_threads_see_their_own(
-    make_store: MakeStore, tmp_path: Path, callers: str
-) -> None:
-    server = Server(make_store(tmp_path), ScriptedModel(script))
+def serve_from_several_threads(server: Server, runs: int, callers: str) -> None:
+    """Serve from four threads at once, with event loops or without, and check every run."""
     start = Barrier(4)
 
     def loop(numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -194,11 +191,19 @@ def test_200_runs_at_once_from_several_threads_see_their_own(
         start.wait(30)
         return {number: server.serve(number) for number in numbers}
 
-    kinds = {"loops": [loop] * 4, "threads": [thread] * 4, "a loop and threads": [loop, thread, loop, thread]}
+    kinds = {"loops": [loop] * 4, "threads": [thread] * 4, "loops and threads": [loop, thread, loop, thread]}
     with ThreadPoolExecutor(4) as pool:
-        jobs = [pool.submit(kind, range(first, 200, 4)) for first, kind in enumerate(kinds[callers])]
+        jobs = [pool.submit(kind, range(first, runs, 4)) for first, kind in enumerate(kinds[callers])]
         results = {number: result for job in jobs for number, result in job.result().items()}
-    assert sorted(results) == list(range(200))
+    assert sorted(results) == list(range(runs))
     for number, result in results.items():
         server.check(number, result)
     assert_empty(server.store)
+
+
+@both_stores
+@pytest.mark.parametrize("callers", ["loops", "threads", "loops and threads"])
+def test_200_runs_at_once_from_several_threads_see_their_own(
+    make_store: MakeStore, tmp_path: Path, callers: str
+) -> None:
+    serve_from_several_threads(Server(make_store(tmp_path), ScriptedModel(script)), 200, callers)

@@ -3,13 +3,11 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Barrier
 
 import pytest
 from tests.services.redis_servers import RedisServer
 
 from haybaler.errors import ReferenceNotFoundError, StoreError
-from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import DeletedScope, StoreEntry
 from haybaler_redis import RedisToolResultStore
 from haybaler_redis.removing import SCAN_COUNT
@@ -63,19 +61,6 @@ def test_something_else_under_a_key_of_the_scope_is_removed_too(valkey: RedisSer
         assert store.delete_scope() == DeletedScope(entries=3, bytes=5)
 
 
-@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
-def test_a_scope_in_memory_is_removed_and_nothing_beside_it(is_async: bool) -> None:
-    store = InMemoryToolResultStore()
-    run = store.scoped("user/run")
-    kept = [other.write(key="a", content="kept") for other in (store, store.scoped("user"), store.scoped("user/run2"))]
-    run.write(key="a", content="é\ud800")
-    run.scoped("b").write(key="a", content=b"\xff")
-    deleted = asyncio.run(run.delete_scope_async()) if is_async else run.delete_scope()
-    assert deleted == DeletedScope(entries=2, bytes=6)
-    assert len(store) == len(kept)
-    assert store.delete_scope() == DeletedScope(3, 12)
-
-
 @pytest.mark.parametrize("count", [1, 500, 1_300])
 def test_many_entries_are_deleted_in_batches(valkey: RedisServer, prefix: str, count: int) -> None:
     with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60) as store:
@@ -84,24 +69,6 @@ def test_many_entries_are_deleted_in_batches(valkey: RedisServer, prefix: str, c
         asyncio.run(store.delete_async([str(reference) for reference in references]))
         assert valkey.client.info("commandstats")["cmdstat_unlink"]["calls"] == -(-count // 500)
         assert store.delete_scope().entries == 0
-
-
-def test_threads_that_remove_a_scope_in_memory_at_once_count_each_entry_once() -> None:
-    store = InMemoryToolResultStore()
-    run = store.scoped("run")
-    kept = store.write(key="a", content="kept")
-    for _ in range(5):
-        run.write_many([StoreEntry(str(number), "é") for number in range(5_000)])
-        start = Barrier(4)
-
-        def remove(start: Barrier = start) -> DeletedScope:
-            start.wait(30)
-            return run.delete_scope()
-
-        with ThreadPoolExecutor(4) as pool:
-            deleted = [job.result() for job in [pool.submit(remove) for _ in range(4)]]
-        assert (sum(part.entries for part in deleted), sum(part.bytes for part in deleted)) == (5_000, 10_000)
-    assert store.read(kept) == "kept"
 
 
 TAGS = pytest.mark.parametrize("tag", ["", "{tag}"])
