@@ -14,10 +14,11 @@ from benchmarks.compaction import compaction, loading
 from benchmarks.counting import counts, steps
 from benchmarks.files import files
 from benchmarks.neighbours import neighbours
-from benchmarks.offload_step import many_runs, one_step
+from benchmarks.offload_step import one_step
 from benchmarks.redis import redis
 from benchmarks.replay import replay
 from benchmarks.report import LEGEND, Group, console, machine, table, write_json
+from benchmarks.runs import many_runs
 from benchmarks.s3 import s3
 
 GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
