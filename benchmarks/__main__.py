@@ -10,6 +10,7 @@ from pathlib import Path
 from haystack.utils.experimental import ExperimentalWarning
 from tests.vocabulary import fill_vocabulary
 
+from benchmarks.agents import agents, growth
 from benchmarks.compaction import compaction, loading
 from benchmarks.counting import counts, steps
 from benchmarks.files import files
@@ -24,6 +25,8 @@ from benchmarks.s3 import s3
 GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "step": one_step,
     "runs": many_runs,
+    "agents": agents,
+    "growth": growth,
     "compaction": compaction,
     "loading": loading,
     "neighbours": neighbours,
@@ -70,4 +73,5 @@ async def _measure(names: list[str], repetitions: int, options: argparse.Namespa
         write_json(options.json, measured, repetitions)
 
 
-main()
+if __name__ == "__main__":  # not in the processes that some of the groups start
+    main()
