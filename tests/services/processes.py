@@ -41,6 +41,12 @@ class ServerProcess:
         assert self._process is not None
         self._process.send_signal(number)
 
+    def wait(self) -> None:
+        """Return when it has ended by itself."""
+        assert self._process is not None
+        self._process.wait(PATIENCE)
+        self._process = None
+
     def kill(self) -> None:
         """End it at once, as a crash would."""
         if self._process is not None:
