@@ -10,20 +10,24 @@ from pathlib import Path
 from haystack.utils.experimental import ExperimentalWarning
 from tests.vocabulary import fill_vocabulary
 
+from benchmarks.agents import agents, growth
 from benchmarks.compaction import compaction, loading
 from benchmarks.counting import counts, steps
 from benchmarks.files import files
 from benchmarks.neighbours import neighbours
-from benchmarks.offload_step import many_runs, one_step
+from benchmarks.offload_step import one_step
 from benchmarks.redis import redis
 from benchmarks.replay import replay
 from benchmarks.report import LEGEND, Group, console, machine, table, write_json
+from benchmarks.runs import many_runs
 from benchmarks.s3 import s3
 from benchmarks.write_behind import one_call, one_run
 
 GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "step": one_step,
     "runs": many_runs,
+    "agents": agents,
+    "growth": growth,
     "compaction": compaction,
     "loading": loading,
     "neighbours": neighbours,
@@ -72,4 +76,5 @@ async def _measure(names: list[str], repetitions: int, options: argparse.Namespa
         write_json(options.json, measured, repetitions)
 
 
-main()
+if __name__ == "__main__":  # not in the processes that some of the groups start
+    main()

@@ -147,9 +147,9 @@ async def counts(*, repetitions: int, quick: bool) -> Group:
             ]
     await measure(cases, repetitions=1)  # the same every time
     columns = [
-        Column("handed", "counted / messages", milliseconds=False),
-        Column("most", "the same at most", milliseconds=False),
-        Column("calls", "calls", milliseconds=False),
+        Column.plain("handed", "counted / messages"),
+        Column.plain("most", "the same at most"),
+        Column.plain("calls", "calls"),
     ]
     target = "Target: each message once; replacements are new messages. The floor: counting all of them once."
     return Group("counts", "Counts in one compaction", target, columns, cases)

@@ -29,7 +29,7 @@ PROSE = (
 
 NOTHING = "neither"
 COLUMNS = [
-    Column(figure, header, milliseconds=False)
+    Column.plain(figure, header)
     for figure, header in (
         ("cost", "cost"),
         ("rewrites", "rewrites"),

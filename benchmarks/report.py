@@ -26,20 +26,27 @@ class Column:
 
     :param figure: Its name in the samples.
     :param header: What stands above it.
-    :param milliseconds: Whether it is a time, measured in seconds.
+    :param unit: What stands behind it.
+    :param scale: What it is multiplied with; times are measured in seconds.
     """
 
     figure: str
     header: str
-    milliseconds: bool = True
+    unit: str = " ms"
+    scale: float = 1000.0
+
+    @classmethod
+    def plain(cls, figure: str, header: str) -> "Column":
+        """Return the column of a figure that is shown as it is."""
+        return cls(figure, header, unit="", scale=1.0)
 
     def text(self, case: Case) -> str:
         value = case.median(self.figure)
         if value is None:
             return ""
-        value = value * 1000 if self.milliseconds else value
-        unit = " ms" if self.milliseconds else ""
-        return f"{value:,.0f}{unit}" if value >= 100 else f"{value:,.1f}{unit}" if value >= 10 else f"{value:.2f}{unit}"
+        value *= self.scale
+        digits = 0 if value >= 100 else 1 if value >= 10 else 2
+        return f"{value:,.{digits}f}{self.unit}"
 
 
 TIME = Column("seconds", "time")

@@ -78,7 +78,7 @@ async def heartbeat() -> AsyncIterator[Heartbeat]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def measure(cases: Sequence[Case], *, repetitions: int) -> None:
+async def measure(cases: Sequence[Case], *, repetitions: int, warm_up: bool = True) -> None:
     """
     Run the cases in turn, so that whatever else the machine does disturbs all of them alike.
 
@@ -87,8 +87,9 @@ async def measure(cases: Sequence[Case], *, repetitions: int) -> None:
     :param cases: The cases; `samples` is filled with "seconds", with "stall" and "work" (see `Heartbeat`), and with
         what the actions return.
     :param repetitions: How many samples each gets.
+    :param warm_up: Whether there is such a round; not for actions that each run in a process of their own.
     """
-    for repetition in range(repetitions + 1):
+    for repetition in range(0 if warm_up else 1, repetitions + 1):
         for case in cases:
             with case.prepare() as action:
                 gc.collect()

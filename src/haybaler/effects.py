@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
+from haybaler.turns import run_in_turn
 from haybaler.workers import run_in_worker
 
 R = TypeVar("R")
@@ -66,6 +67,18 @@ def is_asynchronous() -> Steps[bool]:
         return True
 
     return (yield from await_effect(Effect(lambda: False, asynchronous)))
+
+
+def in_turn(function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
+    """
+    Call a function that computes for a millisecond at most: directly for synchronous callers, and on the event loop,
+    when its turn has come, for asynchronous ones.
+
+    :param function: What to call.
+    :param args: Its positional arguments.
+    :returns: What the function returned.
+    """
+    return (yield from await_effect(Effect(lambda: function(*args), lambda: run_in_turn(function, *args))))
 
 
 def perform(steps: Steps[R]) -> R:

@@ -2,7 +2,7 @@
 
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,9 @@ def method(target: object, name: str, *args: Any, **kwargs: Any) -> Effect[Any]:
     :param kwargs: Keyword arguments.
     :returns: The effect.
     """
-    return Effect(lambda: _call(target, name, *args, **kwargs), lambda: _call_async(target, name, *args, **kwargs))
+    return Effect(
+        lambda: synchronous(target, name)(*args, **kwargs), lambda: asynchronous(target, name)(*args, **kwargs)
+    )
 
 
 def optional_method(target: object, name: str) -> Effect[Any]:
@@ -67,25 +69,52 @@ def has_asynchronous(target: object, name: str) -> bool:
     return _native(target, name) is not None
 
 
-def _call(target: object, name: str, *args: Any, **kwargs: Any) -> Any:
+def synchronous(target: object, name: str) -> Callable[..., Any]:
+    """
+    Return the synchronous form of a method, looked up once for any number of calls.
+
+    :param target: The object.
+    :param name: The method's name.
+    :returns: A function.
+    :raises AsyncOnlyError: If there is no such form, here or when it is called.
+    """
     if not has_synchronous(target, name):
         raise _async_only(target, name)
-    result = getattr(target, name)(*args, **kwargs)
-    if inspect.iscoroutine(result):
-        result.close()
-        raise _async_only(target, name)
-    return result
+    function = getattr(target, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if inspect.iscoroutine(result):
+            result.close()
+            raise _async_only(target, name)
+        return result
+
+    return call
+
+
+def asynchronous(target: object, name: str) -> Callable[..., Awaitable[Any]]:
+    """
+    Return the best form of a method for asynchronous callers, looked up once for any number of calls.
+
+    :param target: The object.
+    :param name: The method's name, without `_async`.
+    :returns: A coroutine function. It awaits the native form, or calls the synchronous one in a worker thread.
+    """
+    native = _native(target, name)
+    function = getattr(target, name) if native is None else native
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        if native is None:
+            result = await run_in_worker(partial(function, *args, **kwargs))
+        else:
+            result = function(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    return call
 
 
 def _async_only(target: object, name: str) -> AsyncOnlyError:
     return AsyncOnlyError(f"{type(target).__name__} has no synchronous `{name}`; run the Agent with `run_async`.")
-
-
-async def _call_async(target: object, name: str, *args: Any, **kwargs: Any) -> Any:
-    native = _native(target, name)
-    call = partial(native or getattr(target, name), *args, **kwargs)
-    result = await run_in_worker(call) if native is None else call()
-    return await result if inspect.isawaitable(result) else result
 
 
 def _native(target: object, name: str) -> Callable[..., Any] | None:

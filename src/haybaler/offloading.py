@@ -7,7 +7,7 @@ from typing import Any
 
 from haystack.dataclasses import ChatMessage, ToolCallResult
 
-from haybaler.effects import Steps, await_effect, in_worker
+from haybaler.effects import Steps, await_effect, in_turn, in_worker
 from haybaler.errors import StoreError
 from haybaler.in_flight import Batch, Ongoing, failure_fields
 from haybaler.parts import Part, is_empty, is_text, parts_of
@@ -15,7 +15,7 @@ from haybaler.planning import OffloadPlan
 from haybaler.run_writes import RunWrites
 from haybaler.stores.names import slug
 from haybaler.stores.writing import delete_quietly, write_items
-from haybaler.swaps import Slot
+from haybaler.swaps import Item, Slot
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +53,9 @@ def slot_for(
     """
     parts: dict[int, list[Part]] = {}
     keys: list[str] = []
+    all_results = message.tool_call_results
     for place in results:
-        result = message.tool_call_results[place]
+        result = all_results[place]
         if is_empty(result):
             continue
         own = _storable_parts(result, store, preview_chars)
@@ -80,7 +81,9 @@ def _storable_parts(result: ToolCallResult, store: Any, preview_chars: int) -> l
     return parts
 
 
-def carry_out(plan: OffloadPlan, store: Any, *, timeout: float | None) -> Steps[list[ChatMessage] | None]:
+def carry_out(
+    plan: OffloadPlan, store: Any, *, timeout: float | None, first: list[Item] | None = None
+) -> Steps[list[ChatMessage] | None]:
     """
     Write what a plan chooses, batch by batch, and return the new conversation.
 
@@ -90,16 +93,19 @@ def carry_out(plan: OffloadPlan, store: Any, *, timeout: float | None) -> Steps[
     :param plan: The plan.
     :param store: Any store.
     :param timeout: Seconds that asynchronous callers wait for one batch; None for no limit.
+    :param first: The plan's first batch, if it has been chosen on the event loop, where the rest is done too then.
     :returns: Steps that end in the new conversation, or None if nothing was replaced.
     """
     written: list[str] = []
+    quick = first is not None
     try:
-        while not plan.is_complete:
-            items = yield from in_worker(plan.next_batch)
+        while first or not plan.is_complete:
+            items = first or (yield from (in_turn if quick else in_worker)(plan.next_batch))
+            first = None
             if items:
                 outcomes = yield from await_effect(write_items(store, items, timeout=timeout))
                 written += [outcome for outcome in outcomes if isinstance(outcome, str)]
-                if plan.is_predictable and len(items) <= _INLINE_ITEMS:
+                if quick or (plan.is_predictable and len(items) <= _INLINE_ITEMS):
                     plan.settle(outcomes)
                 else:  # there are many, or the pointers are made and sized only now; both takes its time
                     yield from in_worker(plan.settle, outcomes)

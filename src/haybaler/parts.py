@@ -50,7 +50,9 @@ def is_empty(result: ToolCallResult) -> bool:
     :param result: The result.
     :returns: True if it has no blocks, or nothing but empty texts.
     """
-    return all(isinstance(block, TextContent) and not block.text for block in blocks_of(result))
+    if isinstance(result.result, str):
+        return not result.result
+    return all(isinstance(block, TextContent) and not block.text for block in result.result)
 
 
 def is_text(result: ToolCallResult) -> bool:
@@ -60,7 +62,7 @@ def is_text(result: ToolCallResult) -> bool:
     :param result: The result.
     :returns: False if it carries an image or a file.
     """
-    return all(isinstance(block, TextContent) for block in blocks_of(result))
+    return isinstance(result.result, str) or all(isinstance(block, TextContent) for block in result.result)
 
 
 def payload_of(result: ToolCallResult) -> str:

@@ -1,6 +1,6 @@
 """Which fresh results `ToolResultOffloadHook` sends to the store."""
 
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from haystack.components.agents.state.state import State
 from haystack.core.serialization import default_from_dict, default_to_dict
@@ -14,6 +14,9 @@ class OffloadPolicy(Protocol):
     Decides for one fresh result whether it goes to the store.
 
     A policy that is also a `TokenOffloadPolicy` is asked as such.
+
+    A class whose policies only compute, within microseconds, may say so with an attribute `decides_inline` that is
+    true: they are then asked directly on the event loop. Others are asked in a worker thread. A subclass says it anew.
     """
 
     def should_offload(self, tool_name: str, result: str, state: State) -> bool:
@@ -88,6 +91,8 @@ class _Policy:
 class AlwaysOffload(_Policy):
     """Offload every result for which a pointer is shorter."""
 
+    decides_inline: ClassVar[bool] = True
+
     def should_offload(self, tool_name: str, result: str, state: State) -> bool:  # noqa: ARG002
         """
         Decide whether a result is offloaded.
@@ -102,6 +107,8 @@ class AlwaysOffload(_Policy):
 
 class NeverOffload(_Policy):
     """Keep every result whole, to except a tool from a wildcard."""
+
+    decides_inline: ClassVar[bool] = True
 
     def should_offload(self, tool_name: str, result: str, state: State) -> bool:  # noqa: ARG002
         """
@@ -122,6 +129,8 @@ class OffloadOverChars(_Policy):
     :param threshold: Characters; a result of exactly this length stays.
     :raises ConfigurationError: If `threshold` is negative.
     """
+
+    decides_inline: ClassVar[bool] = True
 
     def __init__(self, threshold: int) -> None:
         self.threshold = _checked(threshold)
@@ -145,6 +154,8 @@ class OffloadOverTokens(_Policy):
     :param threshold: Tokens; a result of exactly this size stays.
     :raises ConfigurationError: If `threshold` is negative.
     """
+
+    decides_inline: ClassVar[bool] = True
 
     def __init__(self, threshold: int) -> None:
         self.threshold = _checked(threshold)
@@ -170,6 +181,16 @@ class OffloadOverTokens(_Policy):
         :returns: True if the estimate is larger than the threshold.
         """
         return len(result) / ApproximateTokenCounter().chars_per_token > self.threshold
+
+
+def decides_inline(policy: object) -> bool:
+    """
+    Whether a policy may be asked on the event loop.
+
+    :param policy: Any policy.
+    :returns: True if its own class says so; what a subclass does is not known to its base class.
+    """
+    return bool(vars(type(policy)).get("decides_inline"))
 
 
 def _checked(threshold: int) -> int:

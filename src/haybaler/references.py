@@ -92,12 +92,14 @@ def json_framed(text: str) -> str:
     :returns: A string in which no line break, control or direction character is left.
     """
     quoted = json.dumps(text, ensure_ascii=False)
+    if quoted.isprintable():
+        return quoted
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in quoted)
 
 
 def _plain(text: str) -> str | None:
     """Return `text` if it can stand in a line as it is: nothing in it ends a quote, a line or a direction."""
-    return text if text.isprintable() and not set("'\"\\") & set(text) else None
+    return None if not text.isprintable() or "'" in text or '"' in text or "\\" in text else text
 
 
 def offloaded_references(message: ChatMessage) -> list[str]:

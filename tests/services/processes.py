@@ -61,6 +61,12 @@ class ServerProcess:
         """Return what it has written by now."""
         return self._log.read_text(encoding="utf-8")
 
+    def wait(self) -> None:
+        """Return when it has ended by itself."""
+        assert self._process is not None
+        self._process.wait(PATIENCE)
+        self._process = None
+
     def kill(self) -> None:
         """End it at once, as a crash would."""
         if self._process is not None:

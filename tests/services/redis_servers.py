@@ -20,7 +20,7 @@ BINARIES = {VALKEY: str(get_binary_path()), REDIS: str(REDIS_SERVER_PATH)}
 
 class RedisServer:
     """
-    One server, without persistence.
+    One server.
 
     :param port: Where it listens.
     :param process: The server.
@@ -50,17 +50,21 @@ def raw_client(port: int, password: str | None = None) -> Any:
 
 
 @contextmanager
-def redis_server(kind: str = VALKEY, *options: str, password: str | None = None) -> Iterator[RedisServer]:
+def redis_server(
+    kind: str = VALKEY, *options: str, password: str | None = None, lasting: bool = False
+) -> Iterator[RedisServer]:
     """
     Run a server.
 
     :param kind: `VALKEY` or `REDIS`.
     :param options: Options of its command line.
     :param password: What a client has to know.
+    :param lasting: Whether what it has confirmed is still there when it is started again, also after a crash.
     :returns: The server, while it runs.
     """
+    persistence = ("--appendonly", "yes", "--appendfsync", "always") if lasting else ("--appendonly", "no")
     with tempfile.TemporaryDirectory(prefix="haybaler-") as folder:
-        server = _started(kind, options, Path(folder), password)
+        server = _started(kind, ("--save", "", *persistence, *options), Path(folder), password)
         try:
             yield server
         finally:
@@ -73,7 +77,6 @@ def _started(kind: str, options: tuple[str, ...], folder: Path, password: str | 
         port = free_port()
         command = [
             *(BINARIES[kind], *options, "--port", str(port), "--bind", LOOPBACK, "--dir", str(folder)),
-            *("--save", "", "--appendonly", "no"),
             *(("--requirepass", password) if password else ()),
         ]
         process = ServerProcess(command, folder, lambda port=port: answers(port, password))  # type: ignore[misc]

@@ -40,6 +40,8 @@ class S3Server:
     :param port: Where it listens.
     """
 
+    process: ServerProcess  # of one that the tests have started
+
     def __init__(self, port: int) -> None:
         self.port = port
         self.client = raw_client(f"http://{LOOPBACK}:{port}")
@@ -98,12 +100,12 @@ def s3_server(kind: str = RCLONE) -> Iterator[S3Server]:
     :returns: The server, while it runs.
     """
     with tempfile.TemporaryDirectory(prefix="haybaler-") as folder:
-        server, process = _started(_COMMANDS[kind], Path(folder))
+        server = _started(_COMMANDS[kind], Path(folder))
         try:
             yield server
         finally:
             server.client.close()
-            process.kill()
+            server.process.kill()
 
 
 @contextmanager
@@ -122,18 +124,18 @@ def external_server(endpoint: str) -> Iterator[S3Server]:
         server.client.close()
 
 
-def _started(command: Command, folder: Path) -> tuple[S3Server, ServerProcess]:
+def _started(command: Command, folder: Path) -> S3Server:
     for attempt in range(5):
         server = S3Server(free_port())
-        process = ServerProcess(command(server.port, folder), folder, partial(_answers, server))
+        server.process = ServerProcess(command(server.port, folder), folder, partial(_answers, server))
         try:
-            process.start()
+            server.process.start()
         except RuntimeError:
             server.client.close()
             if attempt == 4:
                 raise
         else:
-            return server, process
+            return server
     raise AssertionError
 
 

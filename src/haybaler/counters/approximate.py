@@ -13,6 +13,10 @@ from haybaler.counters.rendering import rendered
 from haybaler.errors import ConfigurationError
 from haybaler.workers import run_in_worker
 
+# Only the arguments of calls are looked through, 100 characters in a microsecond; the length of a text is known.
+_INLINE_CHARS = 200_000
+_INLINE_FILE_CHARS = 16_000
+
 
 class ApproximateTokenCounter:
     """
@@ -48,6 +52,11 @@ class ApproximateTokenCounter:
         self.tokens_per_file = tokens_per_file
         self.image_rule = image_rule
         self.tokens_per_page = tokens_per_page
+
+    @property
+    def inline_chars(self) -> int:
+        """How many characters are counted in well under 5 ms; few where pages are counted in files."""
+        return _INLINE_CHARS if self.tokens_per_page is None else _INLINE_FILE_CHARS
 
     def count(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
         """

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from haystack.dataclasses import ChatMessage, FileContent, ImageContent
+from haystack.dataclasses import ChatMessage, FileContent, ImageContent, ToolCallResult
 
 from haybaler.counters.files import tokens_of_file
 from haybaler.counters.image_rules import ImageCost, serialize_rule
@@ -43,11 +43,11 @@ def media_tokens(messages: Sequence[ChatMessage], fees: MediaFees, *, bytes_per_
 
 def _media(messages: Sequence[ChatMessage]) -> Iterator[ImageContent | FileContent]:
     for message in messages:
-        yield from message.images
-        yield from message.files
-        for result in message.tool_call_results:
-            if not isinstance(result.result, str):
-                yield from (part for part in result.result if isinstance(part, (ImageContent, FileContent)))
+        for part in message._content:  # noqa: SLF001 - each of the public views goes through all parts
+            if isinstance(part, (ImageContent, FileContent)):
+                yield part
+            elif isinstance(part, ToolCallResult) and not isinstance(part.result, str):
+                yield from (block for block in part.result if isinstance(block, (ImageContent, FileContent)))
 
 
 def _image_tokens(image: ImageContent, fees: MediaFees) -> int:

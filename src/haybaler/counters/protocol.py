@@ -19,6 +19,7 @@ class TokenCounter(Protocol):
 
     A counter that only computes, without any I/O, may say so with an attribute `counts_inline`: while it is true, a
     few thousand characters are counted directly on the event loop; more, or while it is false, go to a worker thread.
+    An attribute `inline_chars` may say up to how many characters that holds; otherwise it is 16,000.
     """
 
     def count(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:

@@ -4,47 +4,44 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent
+from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent, ToolCall, ToolCallResult
+from haystack.dataclasses.chat_message import ReasoningContent
 from haystack.tools import ToolsType, flatten_tools_or_toolsets
 
-from haybaler.parts import blocks_of
 
-
-def rendered(messages: Sequence[ChatMessage], tools: ToolsType | None = None) -> Iterator[str]:
+def rendered(messages: Sequence[ChatMessage], tools: ToolsType | None = None) -> list[str]:
     """
     Render messages and tool schemas, one line or more for each message.
 
     :param messages: The messages, oldest first.
     :param tools: Tools whose schemas count too.
-    :returns: Pieces that make up the whole when joined.
+    :returns: Pieces that make up the whole when joined; long texts are pieces of their own.
     """
-    first = True
+    pieces: list[str] = []
     for message in messages:
         for line in _lines(message):
-            if not first:
-                yield "\n"
-            first = False
-            yield from line
+            if pieces:
+                pieces.append("\n")
+            pieces += line
     if tools:
-        yield json.dumps([tool.tool_spec for tool in flatten_tools_or_toolsets(tools)], default=str, sort_keys=True)
+        specs = [tool.tool_spec for tool in flatten_tools_or_toolsets(tools)]
+        pieces.append(json.dumps(specs, default=str, sort_keys=True))
+    return pieces
 
 
-def _lines(message: ChatMessage) -> Iterator[Iterable[str]]:
-    role = message.role.value
+def _lines(message: ChatMessage) -> list[tuple[str, ...]]:
     if results := message.tool_call_results:
-        for result in results:
-            parts = map(_stand_in, blocks_of(result))
-            yield (f"[tool:{result.origin.tool_name}{' (error)' if result.error else ''}] ", *parts)
-        return
-    empty = True
-    for line in _spoken(message, role):
-        empty = False
-        yield line
-    if empty:
-        yield (f"[{role}] <no content>",)
+        return [_answer(result) for result in results]
+    role = message.role.value
+    return list(_spoken(message, role)) or [(f"[{role}] <no content>",)]
 
 
-def _spoken(message: ChatMessage, role: str) -> Iterator[Iterable[str]]:
+def _answer(result: ToolCallResult) -> tuple[str, ...]:
+    head = f"[tool:{result.origin.tool_name}{' (error)' if result.error else ''}] "
+    return (head, result.result) if isinstance(result.result, str) else (head, *map(_stand_in, result.result))
+
+
+def _spoken(message: ChatMessage, role: str) -> Iterator[tuple[str, ...]]:
     for reasoning in message.reasonings:
         yield f"[{role} thinks] ", reasoning.reasoning_text
     for index, text in enumerate(message.texts):
@@ -85,22 +82,38 @@ def is_short(messages: Sequence[ChatMessage], limit: int) -> bool:
     :returns: True if the text and files of the messages are within the limit.
     """
     for message in messages:
-        limit -= 100 + sum(map(len, _texts(message))) + sum(len(file.base64_data) for file in _files(message))
-        for call in message.tool_calls:
-            waiting: list[object] = [call.arguments]
-            while waiting and limit >= 0:
-                value = waiting.pop()
-                limit -= len(value) if isinstance(value, str) else 10
-                waiting.extend(_inside(value, most=max(limit, 0)))
+        limit -= 100
+        for part in message._content:  # noqa: SLF001 - each of the public views goes through all parts
+            limit -= _weight(part, most=max(limit, 0))
         if limit < 0:
             return False
     return True
 
 
-def _texts(message: ChatMessage) -> Iterator[str]:
-    yield from message.texts
-    yield from (reasoning.reasoning_text for reasoning in message.reasonings)
-    yield from _results(message)
+def _weight(part: object, *, most: int) -> int:
+    match part:
+        case TextContent():
+            return len(part.text)
+        case ToolCallResult():
+            blocks = part.result
+            return len(blocks) if isinstance(blocks, str) else sum(_weight(block, most=most) for block in blocks)
+        case ToolCall():
+            return _weight_of_arguments(part.arguments, most=most)
+        case ReasoningContent():
+            return len(part.reasoning_text)
+        case FileContent():
+            return len(part.base64_data)
+    return 0
+
+
+def _weight_of_arguments(arguments: object, *, most: int) -> int:
+    weight = 0
+    waiting = [arguments]
+    while waiting and weight <= most:
+        value = waiting.pop()
+        weight += len(value) if isinstance(value, str) else 10
+        waiting.extend(_inside(value, most=max(most - weight, 0)))
+    return weight
 
 
 def _results(message: ChatMessage) -> Iterator[str]:
@@ -109,13 +122,6 @@ def _results(message: ChatMessage) -> Iterator[str]:
             yield result.result
         else:
             yield from (part.text for part in result.result if isinstance(part, TextContent))
-
-
-def _files(message: ChatMessage) -> Iterator[FileContent]:
-    yield from message.files
-    for result in message.tool_call_results:
-        if not isinstance(result.result, str):
-            yield from (part for part in result.result if isinstance(part, FileContent))
 
 
 def _inside(value: object, *, most: int) -> Iterable[object]:

@@ -1,9 +1,8 @@
 """The counter of one run: counts each message once, off the event loop where there is much, and never raises."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 from haystack.dataclasses import ChatMessage
 from haystack.tools import ToolsType
@@ -12,22 +11,23 @@ from haybaler.counters.approximate import ApproximateTokenCounter
 from haybaler.counters.learned import Judged, LearnedSizes
 from haybaler.counters.likely import is_foreign
 from haybaler.counters.rendering import is_short, rendered, words_in
-from haybaler.effects import Effect, Steps, await_effect, in_worker, perform, perform_async
+from haybaler.effects import Effect, Steps, await_effect, in_turn, in_worker, perform, perform_async
 from haybaler.errors import ConfigurationError
-from haybaler.interop import method
+from haybaler.interop import method, synchronous
 from haybaler.slices import in_slices
+from haybaler.turns import run_in_turn
 from haybaler.workers import run_in_worker
 
 logger = logging.getLogger(__name__)
 
-# Up to this many characters are counted where the caller is; encoding them takes less than 5 ms.
+# What is counted where the caller is. Encoding so many characters takes less than 5 ms; a counter may name others.
 INLINE_CHARS = 16_000
+INLINE_MESSAGES = 160  # 10 µs each
 
 
 class _Sized(NamedTuple):
     message: ChatMessage
     tokens: int
-    words: int
 
 
 class RunTokenCounter:
@@ -50,10 +50,12 @@ class RunTokenCounter:
         # The message is kept beside its size, so that its id is not given to another one meanwhile.
         self._sizes: dict[int, _Sized] = {}
         self._tools: tuple[list[Any], int] = ([], 0)
+        self._count: Callable[..., Any] | None = None  # looked up once
         # Counters that only know whole conversations are asked by `ask`; single messages are estimated then.
         self.is_asked = bool(getattr(counter, "counts_conversations", False))
         self._estimate = ApproximateTokenCounter() if self.is_asked else None
         self._judged: dict[int, Judged] = {}
+        self._words: dict[int, int] = {}  # of the messages that are judged
         self._learned = LearnedSizes(known_factor=1.0 if self.is_asked else None)
 
     @classmethod
@@ -129,10 +131,20 @@ class RunTokenCounter:
         yield from self._judge(messages)
         return sum(self._judged[id(message)].tokens for message in messages)
 
+    def least(self, messages: Sequence[ChatMessage]) -> Steps[int]:
+        """
+        Find how many tokens messages have at least, whatever the tokenizer.
+
+        :param messages: The messages.
+        :returns: Steps that end in the number of their words.
+        """
+        yield from self._judge(messages)
+        return sum(self._words[id(message)] for message in messages)
+
     def _judge(self, messages: Sequence[ChatMessage]) -> Steps[None]:
         fresh = [message for message in messages if id(message) not in self._judged]
         if fresh and is_short(fresh, INLINE_CHARS):
-            self._judge_each(fresh)
+            yield from in_turn(self._judge_each, fresh)
         elif fresh:
             yield from in_worker(self._judge_each, fresh)
 
@@ -145,6 +157,7 @@ class RunTokenCounter:
             self._judged[id(message)] = (
                 Judged(float(counted)) if likely is None else Judged(likely(message), is_foreign(rendered([message])))
             )
+            self._words[id(message)] = words_in(message)
 
     def size(self, message: ChatMessage) -> int:
         """
@@ -154,19 +167,10 @@ class RunTokenCounter:
         :returns: Tokens.
         """
         if id(message) not in self._sizes:
-            self._count_each([message])
+            self._sizes[id(message)] = _Sized(message, self._try([message], None))
         if self._learned.is_scaled and id(message) not in self._judged:
             self._judge_each([message])
         return self._known_sizes([message])[0]
-
-    def least(self, messages: Sequence[ChatMessage]) -> int:
-        """
-        Return how many tokens messages have at least, whatever the tokenizer.
-
-        :param messages: Messages whose sizes have been asked for before.
-        :returns: The number of their words.
-        """
-        return sum(self._sizes[id(message)].words for message in messages)
 
     def tools_size(self, tools: ToolsType | None) -> Steps[int]:
         """
@@ -191,6 +195,7 @@ class RunTokenCounter:
         kept = {id(message) for message in messages}
         self._sizes = {key: sized for key, sized in self._sizes.items() if key in kept}
         self._judged = {key: size for key, size in self._judged.items() if key in kept}
+        self._words = {key: words for key, words in self._words.items() if key in kept}
         self._learned.keep_only(kept)
 
     def keep_at_most(self, messages: Sequence[ChatMessage]) -> None:
@@ -228,37 +233,43 @@ class RunTokenCounter:
 
     def _count_each(self, messages: Sequence[ChatMessage]) -> None:
         for message in in_slices(messages):
-            self._sizes[id(message)] = _Sized(message, self._try([message], None), words_in(message))
+            self._sizes[id(message)] = _Sized(message, self._try([message], None))
 
     async def _count_each_async(self, messages: Sequence[ChatMessage]) -> None:
-        inline = getattr(self._estimate or self._counter, "counts_inline", None)
-        if inline is None and hasattr(self._counter, "count_async"):
+        if self._counts_inline is None and hasattr(self._counter, "count_async"):
             for message in messages:
                 tokens = await self._try_async([message], None)
-                self._sizes[id(message)] = _Sized(message, tokens, words_in(message))
-        elif inline and is_short(messages, INLINE_CHARS):
-            self._count_each(messages)
+                self._sizes[id(message)] = _Sized(message, tokens)
+        elif self.is_little(messages):
+            await run_in_turn(self._count_each, messages)
         else:
             await run_in_worker(self._count_each, messages)
 
+    @property
+    def _counts_inline(self) -> bool | None:
+        return cast("bool | None", getattr(self._estimate or self._counter, "counts_inline", None))
+
+    def is_little(self, messages: Sequence[ChatMessage]) -> bool:
+        """Whether messages can be counted where the caller is, within a few milliseconds."""
+        most = getattr(self._estimate or self._counter, "inline_chars", INLINE_CHARS)
+        return bool(self._counts_inline) and len(messages) <= INLINE_MESSAGES and is_short(messages, most)
+
     def _try(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
-        with self._falling_back():
+        try:
             if self._estimate is None:
-                return _plausible(method(self._counter, "count", messages, tools).run())
+                self._count = self._count or synchronous(self._counter, "count")
+                return _plausible(self._count(messages, tools))
+        except Exception as error:  # noqa: BLE001 - counting never ends a run
+            self._fall_back(error)
         return self._estimated(messages, tools)
 
     async def _try_async(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
-        with self._falling_back():
+        try:
             if self._estimate is None:
                 return _plausible(await method(self._counter, "count", messages, tools).run_async())
-        return self._estimated(messages, tools)
-
-    @contextmanager
-    def _falling_back(self) -> Iterator[None]:
-        try:
-            yield
         except Exception as error:  # noqa: BLE001 - counting never ends a run
             self._fall_back(error)
+        return self._estimated(messages, tools)
 
     def _fall_back(self, error: Exception) -> None:
         self.is_asked = False

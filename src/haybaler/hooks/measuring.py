@@ -47,7 +47,7 @@ def _estimated(state: State, record: RunRecord, token_counter: Any, *, context_w
     last = record.anchor(token_counter)
     overhead = last.overhead if last else 0
     expected = sum(sizes[: len(covered)]) + tools + overhead
-    reported = _reported(state, covered, counter, expected)
+    reported = yield from _reported(state, covered, counter, expected)
     if not reported:
         anchor = Anchor(0, covered, expected, overhead)
     elif last is None or last.reported != reported:
@@ -66,7 +66,7 @@ def _estimated(state: State, record: RunRecord, token_counter: Any, *, context_w
     return Fill(anchor.tokens + sum(sizes[len(covered) :]), tools + anchor.overhead)
 
 
-def _reported(state: State, covered: Sequence[ChatMessage], counter: RunTokenCounter, expected: int) -> int:
+def _reported(state: State, covered: Sequence[ChatMessage], counter: RunTokenCounter, expected: int) -> Steps[int]:
     """Return the provider's figure, or 0. Of several readings, the one that is nearest to what is expected."""
     kept = state.data.get("context_tokens") or 0
     usage = covered[-1].meta.get("usage") if covered else None
@@ -75,7 +75,7 @@ def _reported(state: State, covered: Sequence[ChatMessage], counter: RunTokenCou
     if not any(figures):
         return 0
     # A figure below the number of words does not measure these messages: some chat models leave tool results out.
-    least = counter.least(covered)
+    least = yield from counter.least(covered)
     return nearest((figure for figure in figures if figure >= least), expected)
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
@@ -15,29 +16,55 @@ from haystack.tools import AgentTool
 from haybaler.conversation import fresh_results
 from haybaler.counters.approximate import ApproximateTokenCounter
 from haybaler.counters.protocol import AnyTokenCounter
-from haybaler.effects import Steps, perform, perform_async
+from haybaler.counters.run import INLINE_CHARS, RunTokenCounter
+from haybaler.effects import Steps, in_turn, perform, perform_async
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.carrying import is_carrying
 from haybaler.hooks.context import own_store, run_store
 from haybaler.hooks.lifecycle import run_lifecycle
 from haybaler.hooks.record import RunRecord
-from haybaler.interop import describe, method
+from haybaler.interop import describe, synchronous
 from haybaler.offloading import carry_out, slot_for
 from haybaler.parts import payload_of
 from haybaler.planning import OffloadPlan
-from haybaler.policies import AnyOffloadPolicy
+from haybaler.policies import AnyOffloadPolicy, decides_inline
 from haybaler.references import is_offloaded, is_read_back
 from haybaler.serialization import deserialize_parts, serialized
 from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.writing import predictor
-from haybaler.swaps import Slot
+from haybaler.swaps import Item, Slot
 from haybaler.tools import bind_tools
 
 logger = logging.getLogger(__name__)
 
 _WILDCARDS = frozenset("*?[")
 
+# For choosing on the event loop, the work on one result as that of counting so many characters, without its preview.
+_RESULT_CHARS = 500
+
 Strategies = Mapping[str | tuple[str, ...], AnyOffloadPolicy]
+
+_Result = tuple[int, ToolCallResult, AnyOffloadPolicy]  # its place among the message's results, and its policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    index: int
+    message: ChatMessage
+    results: list[_Result]  # those that may be moved
+
+
+@dataclass(slots=True)
+class _Work:
+    candidates: list[_Candidate]
+    store: Any
+    counter: RunTokenCounter
+    plan: OffloadPlan | None = None
+    batch: list[Item] | None = None  # the plan's first, if it has been chosen
+
+    @property
+    def messages(self) -> list[ChatMessage]:
+        return [candidate.message for candidate in self.candidates]
 
 
 class ToolResultOffloadHook:
@@ -105,66 +132,85 @@ class ToolResultOffloadHook:
     def _steps(self, state: State) -> Steps[None]:
         _warn_of_agents_without_the_store(state)
         bind_tools(state)
-        messages: list[ChatMessage] = state.data.get("messages") or []
-        candidates = [index for index in fresh_results(messages) if self._may_move(messages[index])]
-        if not candidates:
+        work = yield from in_turn(self._work, state)
+        if not work.candidates:
             return
-        own = run_store(state)
-        store = self.store if own is None else own  # a store with a length is false while it is empty
-        counter = RunRecord.of(state).counter(self.token_counter)
-        sizes = yield from counter.sizes([messages[index] for index in candidates])
-        plan = OffloadPlan(
-            messages,
-            self._slots(state, store, dict(zip(candidates, sizes, strict=True))),
-            surplus=None,
-            size=counter.size,
-            predict=predictor(store),
-        )
-        rewritten = yield from carry_out(plan, store, timeout=self.write_timeout)
+        plan = work.plan or self._plan(state, work, (yield from work.counter.sizes(work.messages)))
+        rewritten = yield from carry_out(plan, work.store, timeout=self.write_timeout, first=work.batch)
         if rewritten is None:
-            counter.keep_at_most(messages)
+            work.counter.keep_at_most(state.data["messages"])
         else:
             state.set("messages", rewritten, handler_override=replace_values)
-            counter.keep_only(rewritten)
+            work.counter.keep_only(rewritten)
 
-    def _may_move(self, message: ChatMessage) -> bool:
-        return (
-            not is_offloaded(message)
-            and not is_read_back(message)
-            and any(self._is_eligible(result) for result in message.tool_call_results)
+    def _work(self, state: State) -> _Work:
+        messages: list[ChatMessage] = state.data.get("messages") or []
+        fresh = [(index, messages[index]) for index in fresh_results(messages)]
+        candidates = [_Candidate(*each, results) for each in fresh if (results := self._eligible(each[1]))]
+        own = run_store(state)
+        store = self.store if own is None else own  # a store with a length is false while it is empty
+        work = _Work(candidates, store, RunRecord.of(state).counter(self.token_counter))
+        if candidates and self._is_quick(work):
+            work.plan = self._plan(state, work, perform(work.counter.sizes(work.messages)))
+            work.batch = work.plan.next_batch()
+        return work
+
+    def _plan(self, state: State, work: _Work, sizes: Sequence[int]) -> OffloadPlan:
+        return OffloadPlan(
+            state.data["messages"],
+            self._slots(state, work, sizes),
+            surplus=None,
+            size=work.counter.size,
+            predict=predictor(work.store),
         )
 
-    def _is_eligible(self, result: ToolCallResult) -> bool:
-        return (self.offload_errors or not result.error) and self._policy_for(result.origin.tool_name) is not None
+    def _eligible(self, message: ChatMessage) -> list[_Result]:
+        if is_offloaded(message) or is_read_back(message):
+            return []
+        policies = (
+            (place, result, self._policy_for(result.origin.tool_name))
+            for place, result in enumerate(message.tool_call_results)
+            if self.offload_errors or not result.error
+        )
+        return [(place, result, policy) for place, result, policy in policies if policy is not None]
 
-    def _slots(self, state: State, store: Any, sizes: Mapping[int, int]) -> Iterator[Slot]:
-        messages = state.data["messages"]
-        for index, tokens in sizes.items():
-            results = messages[index].tool_call_results
-            chosen = [n for n, result in enumerate(results) if self._is_chosen(result, tokens, state)]
+    def _is_quick(self, work: _Work) -> bool:
+        """Whether there are few results, with nothing to decode, and nobody's code that might wait for something."""
+        number = sum(len(candidate.results) for candidate in work.candidates)
+        return (
+            number * (_RESULT_CHARS + self.preview_chars) <= INLINE_CHARS
+            and all(
+                isinstance(result.result, str) and decides_inline(policy)
+                for candidate in work.candidates
+                for _, result, policy in candidate.results
+            )
+            and work.counter.is_little(work.messages)
+        )
+
+    def _slots(self, state: State, work: _Work, sizes: Sequence[int]) -> Iterator[Slot]:
+        for candidate, tokens in zip(work.candidates, sizes, strict=True):
+            chosen = [n for n, result, policy in candidate.results if self._is_chosen(result, policy, tokens, state)]
             slot = slot_for(
-                messages[index],
-                index,
+                candidate.message,
+                candidate.index,
                 tokens,
                 results=chosen,
-                store=store,
+                store=work.store,
                 label=str(state.data.get("step_count") or 0),
                 preview_chars=self.preview_chars,
             )
             if slot is not None:
                 yield slot
 
-    def _is_chosen(self, result: ToolCallResult, tokens: int, state: State) -> bool:
+    def _is_chosen(self, result: ToolCallResult, policy: AnyOffloadPolicy, tokens: int, state: State) -> bool:
         name = result.origin.tool_name
-        policy = self._policy_for(name)
-        if policy is None or not self._is_eligible(result):
-            return False
         try:
             if hasattr(policy, "should_offload_tokens"):
-                decide = method(policy, "should_offload_tokens", tool_name=name, tokens=tokens, state=state)
+                chosen = synchronous(policy, "should_offload_tokens")(tool_name=name, tokens=tokens, state=state)
             else:
-                decide = method(policy, "should_offload", tool_name=name, result=payload_of(result), state=state)
-            return bool(decide.run())
+                payload = payload_of(result)
+                chosen = synchronous(policy, "should_offload")(tool_name=name, result=payload, state=state)
+            return bool(chosen)
         except Exception as error:  # noqa: BLE001 - one policy must not end the run
             logger.warning(
                 "An offload policy failed; the result stays in the conversation.",

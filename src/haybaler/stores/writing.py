@@ -1,8 +1,8 @@
 """Writing to and deleting from any store, also one that somebody else wrote with fewer methods than haybaler's."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from inspect import isawaitable
 from typing import Any, Self
@@ -11,7 +11,7 @@ import anyio
 
 from haybaler.effects import Effect
 from haybaler.errors import StoreError, StoreTimeoutError
-from haybaler.interop import has_asynchronous, has_synchronous, method
+from haybaler.interop import asynchronous, has_asynchronous, has_synchronous, method, synchronous
 from haybaler.stores.driver import Content, write_failure
 from haybaler.stores.protocol import StoreEntry
 from haybaler.workers import clean_up, map_bounded, run_or_undo
@@ -57,16 +57,19 @@ def _write(store: Any, entries: list[StoreEntry]) -> list[Outcome]:
         if has_synchronous(store, "write_many"):
             outcomes.take(store.write_many(entries))
         else:
-            outcomes.take([_write_one(store, entry) for entry in entries])
+            write = synchronous(store, "write")
+            outcomes.take([_write_one(write, entry) for entry in entries])
     return outcomes.of_entries
 
 
 async def _write_async(store: Any, entries: list[StoreEntry], seconds: float | None) -> list[Outcome]:
-    with _Outcomes(len(entries)) as outcomes, anyio.move_on_after(seconds):
+    within = nullcontext() if seconds is None else anyio.move_on_after(seconds)
+    with _Outcomes(len(entries)) as outcomes, within:
         if hasattr(store, "write_many_async") or hasattr(store, "write_many"):
-            outcomes.take(await _call_async(store, "write_many", entries))
+            outcomes.take(await _writer(store, "write_many")(entries))
         else:
-            outcomes.take(await map_bounded(partial(_write_one_async, store), entries, limit=SINGLE_WRITES))
+            write = partial(_write_one_async, _writer(store, "write"))
+            outcomes.take(await map_bounded(write, entries, limit=SINGLE_WRITES))
     return outcomes.of_entries
 
 
@@ -101,26 +104,30 @@ def _no_reference(outcome: object) -> StoreError:
     return StoreError(f"The store gave {type(outcome).__name__} instead of a reference.")
 
 
-def _write_one(store: Any, entry: StoreEntry) -> object:
+def _write_one(write: Callable[..., object], entry: StoreEntry) -> object:
     try:
-        return method(store, "write", key=entry.key, content=entry.content).run()
+        return write(key=entry.key, content=entry.content)
     except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
         return write_failure(error)
 
 
-async def _write_one_async(store: Any, entry: StoreEntry) -> object:
+async def _write_one_async(write: Callable[..., Awaitable[object]], entry: StoreEntry) -> object:
     try:
-        return await _call_async(store, "write", key=entry.key, content=entry.content)
+        return await write(key=entry.key, content=entry.content)
     except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
         return write_failure(error)
 
 
-async def _call_async(store: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Call a method that writes. A worker thread that nobody waits for any more removes what it has written."""
+def _writer(store: Any, name: str) -> Callable[..., Awaitable[Any]]:
+    """Return what writes. A worker thread that nobody waits for any more removes what it has written."""
     if has_asynchronous(store, name):
-        return await method(store, name, *args, **kwargs).run_async()
-    outcome = await run_or_undo(partial(getattr(store, name), *args, **kwargs), partial(_take_back, store))
-    return await outcome if isawaitable(outcome) else outcome
+        return asynchronous(store, name)
+
+    async def write(*args: Any, **kwargs: Any) -> Any:
+        outcome = await run_or_undo(partial(getattr(store, name), *args, **kwargs), partial(_take_back, store))
+        return await outcome if isawaitable(outcome) else outcome
+
+    return write
 
 
 def _take_back(store: Any, outcome: object) -> None:
