@@ -21,7 +21,7 @@ from haybaler import (
 # A larger result goes to the store before the model sees it, in tokens.
 LARGE_RESULT = 2_000
 # How long a run waits for a store that does not answer; the result then stays in the conversation. In seconds.
-WRITE_SECONDS = 5.0
+WRITE_SECONDS = 3.0
 MAX_STEPS = 50
 
 

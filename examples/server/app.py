@@ -25,7 +25,7 @@ class Asked(BaseModel):
     question: Question
 
 
-def service_of(request: Request) -> AgentService:
+async def service_of(request: Request) -> AgentService:
     """Return what the lifespan has opened."""
     service: AgentService = request.app.state.service
     return service

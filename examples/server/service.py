@@ -12,6 +12,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage, StreamingChunk
 
+from examples.server.cancellation import to_the_end
 from examples.server.events import Event, events_of, run_ended_by, run_is_done
 from examples.server.settings import Settings
 from examples.server.store import run_scope
@@ -21,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 # How far a run may be ahead of its client, in events. Then it waits: a slow client slows its own run and fills nothing.
 AHEAD = 16
-# How long the removal of a run's entries may take, in seconds.
-CLEAN_UP_SECONDS = 5.0
+# How long the removal of a run's entries may take, in seconds: many runs may end at once.
+CLEAN_UP_SECONDS = 30.0
 INTERRUPTED = run_ended_by("interrupted")
 
 
@@ -125,14 +126,7 @@ class AgentService:
         try:
             yield store
         finally:
-            # The shield: a client that is gone, or a server that shuts down, has cancelled everything else.
-            with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True) as deadline:
-                try:
-                    await store.delete_scope_async()
-                except StoreError as error:
-                    logger.warning("What run %s has stored could not be removed: %s", run, error)
-            if deadline.cancelled_caught:
-                logger.warning("What run %s has stored could not be removed in time.", run)
+            await to_the_end(_removed(store, run))
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Self]:
@@ -149,6 +143,14 @@ class AgentService:
             yield self
 
     async def _all_ended(self) -> None:
-        with anyio.move_on_after(2 * CLEAN_UP_SECONDS):
+        with anyio.move_on_after(CLEAN_UP_SECONDS):
             for _ in range(int(self._places.total_tokens)):
                 await self._places.acquire_on_behalf_of(object())
+
+
+async def _removed(store: BaseToolResultStore, run: str) -> None:
+    try:
+        with anyio.fail_after(CLEAN_UP_SECONDS):
+            await store.delete_scope_async()
+    except (StoreError, TimeoutError) as error:
+        logger.warning("What run %s has stored could not be removed: %r", run, error)

@@ -10,7 +10,8 @@ from examples.server.settings import Settings
 from haybaler import BaseToolResultStore, StoreError, store_from_url
 from haybaler_filesystem import FileSystemToolResultStore
 
-logger = logging.getLogger(__name__)
+# The server's own logger: what is decided here is to be seen, whichever command has started the server.
+logger = logging.getLogger("uvicorn.error")
 
 # Entries live for an hour after they were last read: what a killed server leaves behind goes by itself.
 LOCAL_REDIS = "redis://127.0.0.1:6379/0?ttl=3600"

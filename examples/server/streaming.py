@@ -1,6 +1,5 @@
 """A response that streams a run. What ends the response ends the run: the last event, or a client that is gone."""
 
-import asyncio
 from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
@@ -10,6 +9,7 @@ from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from examples.server.cancellation import forgive_cancellation
 from examples.server.events import PING, run_begins, run_ended_by
 from examples.server.service import Run, TooManyRunsError
 
@@ -48,6 +48,8 @@ class RunResponse(Response):
         except TooManyRunsError:
             busy = JSONResponse({"detail": "Too many runs at the moment."}, 503, {"Retry-After": "5"})
             await busy(scope, receive, send)
+        except CancelledError:  # by the server; this task is nothing but the request, and the request is at its end
+            forgive_cancellation()
         if self.background is not None:
             await self.background()
 
@@ -59,12 +61,10 @@ class RunResponse(Response):
                     await self._tell(run, send)
                 group.cancel_scope.cancel()
         except CancelledError:
-            # The server shuts down, and this task is nothing but the request: once the client knows, it is at its end.
-            if (task := asyncio.current_task()) is not None:
-                task.uncancel()
             if self._open:
                 with suppress(OSError), anyio.move_on_after(FAREWELL_SECONDS, shield=True):
                     await self._end(send, run_ended_by("shutdown").encode())
+            raise
 
     async def _tell(self, run: Run, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

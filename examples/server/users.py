@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Header, HTTPException
 
 
-def current_user(x_user: Annotated[str | None, Header(max_length=200)] = None) -> str:
+async def current_user(x_user: Annotated[str | None, Header(max_length=200)] = None) -> str:
     """
     Return the id of the user who sends a request.
 

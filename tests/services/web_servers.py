@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,16 +27,18 @@ class Heard(NamedTuple):
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def serving(app: Any, *, grace: int | None = None) -> AsyncIterator[httpx.AsyncClient]:
     """
     Serve an application over HTTP, in the running event loop, and shut it down afterwards as a signal would.
 
     :param app: The ASGI application.
+    :param grace: Seconds that open responses have for that; None for as long as it takes.
     :returns: A client whose base is the server.
     """
     with socket.socket() as listener:
         listener.bind((LOOPBACK, 0))
-        server = uvicorn.Server(uvicorn.Config(app, lifespan="on", loop="asyncio", log_config=None))
+        config = uvicorn.Config(app, lifespan="on", loop="asyncio", log_config=None, timeout_graceful_shutdown=grace)
+        server = uvicorn.Server(config)
         async with anyio.create_task_group() as group:
             group.start_soon(server.serve, [listener])
             await eventually(lambda: server.started)
@@ -98,7 +100,7 @@ def _accepts(port: int) -> bool:
         return probe.connect_ex((LOOPBACK, port)) == 0
 
 
-async def listen(response: httpx.Response) -> AsyncIterator[Heard]:
+async def listen(response: httpx.Response) -> AsyncGenerator[Heard, None]:
     """Yield the events of a streamed response as they come."""
     name = ""
     async for line in response.aiter_lines():

@@ -16,10 +16,8 @@ from examples.server.users import current_user
 
 class PipelineWrapper(BasePipelineWrapper):  # type: ignore[misc]
     """
-    Returns a response instead of a generator, since Hayhooks passes a response on as it is.
-
-    Of a generator it would consume the events itself, and a run whose client is gone would be ended only when the
-    generator is collected, by another task than its own.
+    Returns a response, which Hayhooks passes on as it is, and not a generator: that would be left to itself when its
+    response is cancelled while it writes, and closed later by another task than its own (see the README).
     """
 
     skip_mcp = True  # a tool's result cannot be a stream
@@ -36,5 +34,5 @@ class PipelineWrapper(BasePipelineWrapper):  # type: ignore[misc]
 
         :param question: The question.
         """
-        user = current_user(headers.get("x-user") if headers else None)
+        user = await current_user(headers.get("x-user") if headers else None)
         return RunResponse(self.service.open_run(user, question))
