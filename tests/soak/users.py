@@ -5,12 +5,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
+from functools import partial
 from random import Random
 from typing import Any
 
 import anyio
 from haystack.components.agents import Agent
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, ToolCallResult
 from tests.soak.agents import ANSWER, fetched, task
 from tests.soak.contents import Content, Origin
 from tests.soak.findings import Findings
@@ -135,14 +136,14 @@ class User:
             for tool_result in message.tool_call_results:
                 if tool_result.origin.tool_name == "fetch":
                     assert tool_result.origin.arguments["user"] == self.name
-                    await self._check_result(message, lambda result=tool_result: fetched(result))
+                    await self._check_result(message, tool_result)
 
-    async def _check_result(self, message: ChatMessage, content: Callable[[], str]) -> None:
+    async def _check_result(self, message: ChatMessage, result: ToolCallResult) -> None:
         if not is_offloaded(message):
-            assert message.tool_call_results[0].result == content(), "a result was changed"
+            assert result.result == fetched(result), "a result was changed"
             return
         (reference,) = offloaded_references(message)
-        self._kept[reference] = content
+        self._kept[reference] = partial(fetched, result)
         await self._check_entry(reference)
 
     # Entries
@@ -152,10 +153,7 @@ class User:
         large = self._random.random() < 0.03
         count = 1 if large else self._random.choice((1, 1, 2, 10, 100))
         origins = [Origin(self.name, self._number, 0, place) for place in range(count)]
-        return [
-            (f"{origin.number}/{origin.place}", lambda origin=origin: origin.content(large=large))  # type: ignore[misc]
-            for origin in origins
-        ]
+        return [(f"{origin.number}/{origin.place}", partial(origin.content, large=large)) for origin in origins]
 
     async def _write(self) -> None:
         await self._write_entries(self._entries())
@@ -163,7 +161,7 @@ class User:
     async def _overwrite(self) -> None:
         entries = self._entries()
         await self._write_entries(entries)
-        await self._write_entries([(key, lambda content=content: content()[::-1]) for key, content in entries])  # type: ignore[misc]
+        await self._write_entries([(key, partial(_reversed, content)) for key, content in entries])
 
     async def _write_entries(self, entries: list[tuple[str, Callable[[], Content]]]) -> None:
         for key, _ in entries:
@@ -285,3 +283,7 @@ class User:
             with suppress(asyncio.CancelledError):
                 await task_of_its_own
         self._findings.did("cancelled" if cancelled else "done before it was cancelled")
+
+
+def _reversed(content: Callable[[], Content]) -> Content:
+    return content()[::-1]

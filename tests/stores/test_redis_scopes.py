@@ -3,14 +3,17 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import pytest
-from tests.services.redis_servers import RedisServer
+from tests.services.redis_servers import RedisServer, redis_server
 
+from haybaler.effects import Steps, in_worker
 from haybaler.errors import ReferenceNotFoundError, StoreError
+from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import DeletedScope, StoreEntry
-from haybaler_redis import RedisToolResultStore
-from haybaler_redis.removing import SCAN_COUNT
+from haybaler_redis import RedisToolResultStore, removing
+from haybaler_redis.removing import SCAN_COUNT, _scan
 from haybaler_redis.staging import stage_key
 
 
@@ -51,6 +54,34 @@ def test_keys_is_never_used_and_each_step_is_small(valkey: RedisServer, prefix: 
     assert "cmdstat_del" not in stats
     assert stats["cmdstat_scan"]["calls"] >= 3_000 // SCAN_COUNT
     assert stats["cmdstat_unlink"]["calls"] == 3_000
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_a_scope_is_removed_to_its_end_although_the_server_restarts_meanwhile(
+    prefix: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cursor of the old process means nothing to the new one."""
+    steps = 0
+
+    def scan(node: dict[str, Any], cursor: int, pattern: bytes, client: Any) -> Steps[tuple[int, list[bytes]]]:
+        nonlocal steps
+        steps += 1
+        if steps == 3:
+            yield from in_worker(restart)
+        return (yield from _scan(node, cursor, pattern, client))
+
+    def restart() -> None:
+        server.process.kill()
+        server.process.start()
+
+    with redis_server(lasting=True) as server:
+        with RedisToolResultStore(server.url, prefix=prefix) as store:
+            scope = store.scoped("a")
+            scope.write_many([StoreEntry(str(number), "x") for number in range(5_000)])
+            monkeypatch.setattr(removing, "_scan", scan)
+            deleted = asyncio.run(scope.delete_scope_async()) if is_async else scope.delete_scope()
+        assert deleted == DeletedScope(5_000, 5_000)
+        assert server.client.dbsize() == 0
 
 
 def test_something_else_under_a_key_of_the_scope_is_removed_too(valkey: RedisServer, prefix: str) -> None:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from redis.client import NEVER_DECODE
+from redis.exceptions import ResponseError
 
 from haybaler.effects import Effect, Steps, await_effect
 
@@ -23,3 +24,18 @@ def ask(method: Any, *args: Any, **kwargs: Any) -> Steps[Any]:
     """
     call = partial(method, *args, **kwargs)
     return (yield from await_effect(Effect(call, call)))
+
+
+def permitted(client: Any, *arguments: str, **options: Any) -> Steps[Any]:
+    """
+    Ask what the store may not be allowed to ask.
+
+    :param client: The client.
+    :param arguments: The command.
+    :param options: The client's options for it.
+    :returns: The reply; None if the server refuses.
+    """
+    try:
+        return (yield from ask(client.execute_command, *arguments, **options))
+    except ResponseError:
+        return None

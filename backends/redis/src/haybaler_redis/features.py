@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from haybaler.effects import Steps
-from haybaler_redis.asking import RAW, ask
+from haybaler_redis.asking import RAW, permitted
 from haybaler_redis.exchange import is_cluster, nodes
 
 
@@ -35,8 +33,8 @@ def probe(client: Any) -> Steps[Features]:
     """
     target = (yield from nodes(client))[0]
     # Under its whole name, the client passes the reply on as it is.
-    known = yield from _permitted(client, "COMMAND INFO", "MSETEX", **RAW, **target)
-    info = yield from _permitted(client, "INFO", **target)
+    known = yield from permitted(client, "COMMAND INFO", "MSETEX", **RAW, **target)
+    info = yield from permitted(client, "INFO", **target)
     if not isinstance(info, dict):
         info = {}
     # Some versions take such a command for any keys, and leave them where no client of the cluster looks for them.
@@ -45,10 +43,3 @@ def probe(client: Any) -> Steps[Features]:
     return Features(
         mset=alone, msetex=alone and bool(known) and bool(known[0]), eviction=policy if policy != "noeviction" else None
     )
-
-
-def _permitted(client: Any, *arguments: str, **options: Any) -> Steps[Any]:
-    try:
-        return (yield from ask(client.execute_command, *arguments, **options))
-    except ResponseError:
-        return None

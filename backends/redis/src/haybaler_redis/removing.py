@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from haybaler.effects import Steps, await_effect
+from haybaler.errors import StoreUnavailableError
 from haybaler.stores.protocol import DeletedScope
-from haybaler_redis.asking import RAW, ask
+from haybaler_redis.asking import RAW, ask, permitted
 from haybaler_redis.attempts import carried_out, repeated
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import BULK_KEYS, FLUSH_COMMANDS, size_of, unlink
@@ -56,21 +57,32 @@ class Removing:
         :returns: What was removed; what was only staged is no entry.
         :raises StoreError: If it could not be done to the end.
         """
-        entries = size = 0
         # A stage key may have one character before that (see `stage_key`).
         pattern = b"*" + b"".join(b"\\" + bytes([c]) if c in _GLOB else bytes([c]) for c in start) + b"*"
+        removed = DeletedScope(0, 0)
         for node in (yield from self._asked(nodes)):
-            cursor = 0
-            while True:
-                cursor, found = yield from self._asked(partial(_scan, node, cursor, pattern))
-                keys, staged = _sorted(found, start)
-                for first in range(0, len(keys), FLUSH_COMMANDS):
-                    freed = yield from self._freed(keys[first : first + FLUSH_COMMANDS])
-                    entries, size = entries + freed.entries, size + freed.bytes
-                yield from self.remove(staged)
-                if not cursor:
+            process = yield from self._asked(partial(_process, node))
+            for _ in range(self.retries + 1):
+                found = yield from self._scanned(node, pattern, start)
+                removed = DeletedScope(removed.entries + found.entries, removed.bytes + found.bytes)
+                begun, process = process, (yield from self._asked(partial(_process, node)))
+                if process == begun:
                     break
-        return DeletedScope(entries, size)
+            else:
+                raise StoreUnavailableError("The server was started again and again while a scope was removed.")
+        return removed
+
+    def _scanned(self, node: dict[str, Any], pattern: bytes, start: bytes) -> Steps[DeletedScope]:
+        entries = size = cursor = 0
+        while True:
+            cursor, found = yield from self._asked(partial(_scan, node, cursor, pattern))
+            keys, staged = _sorted(found, start)
+            for first in range(0, len(keys), FLUSH_COMMANDS):
+                freed = yield from self._freed(keys[first : first + FLUSH_COMMANDS])
+                entries, size = entries + freed.entries, size + freed.bytes
+            yield from self.remove(staged)
+            if not cursor:
+                return DeletedScope(entries, size)
 
     def _freed(self, keys: Sequence[bytes]) -> Steps[DeletedScope]:
         sizes = yield from carried_out(self.clients, [size_of(key) for key in keys], retries=self.retries)
@@ -110,3 +122,9 @@ def _scan(node: dict[str, Any], cursor: int, pattern: bytes, client: Any) -> Ste
     if isinstance(following, dict):  # of a cluster, by node
         (following,) = following.values()
     return int(following), list(keys)
+
+
+def _process(node: dict[str, Any], client: Any) -> Steps[object]:
+    """Return what names the server's process. A cursor means nothing to another one, which may pass over many keys."""
+    info = yield from permitted(client, "INFO", "server", **node)
+    return info.get("run_id") if isinstance(info, dict) else None
