@@ -279,6 +279,31 @@ async def test_whoever_still_has_the_conversation_of_a_failed_run_has_all_of_it(
 
 
 @anyio_test
+async def test_a_run_that_is_cancelled_on_its_way_out_is_undone_as_well(caplog: pytest.LogCaptureFixture) -> None:
+    """It has a reason to end, but has returned nothing: somebody's hook stands before haybaler's."""
+    store = FaultyStore(InMemoryToolResultStore(), writes={2: HANGS})
+
+    class Hanging:
+        def run(self, state: State) -> None:
+            raise NotImplementedError
+
+        async def run_async(self, state: State) -> None:
+            await store.hanging.wait_async()
+            task.cancel()
+            await asyncio.sleep(3600)
+
+    agent = agent_with(offloading(store), model=ScriptedModel(work(3)))
+    agent.hooks["after_run"].insert(0, Hanging())  # type: ignore[arg-type]
+    task = asyncio.create_task(run(agent))
+    with caplog.at_level(logging.WARNING):
+        await asyncio.gather(task, return_exceptions=True)
+        await until(lambda: not tasks_left())
+    assert task.cancelled()
+    assert entries(store) == {}
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@anyio_test
 async def test_a_failed_write_of_a_failed_run_is_put_back_as_well() -> None:
     """It had failed before the run did, and was waiting for the next hook."""
     store = FaultyStore(InMemoryToolResultStore(), every_write=DOWN)
@@ -434,7 +459,9 @@ def test_a_thousand_runs_share_one_compactor_and_nothing_else() -> None:
     agent = agent_with(hook, model=ScriptedModel(work(3)), after=[FunctionHook(function=watch)])
 
     async def one(store: Any) -> list[ChatMessage]:
-        return await run(agent, hook_context={RESULT_STORE_CONTEXT_KEY: store})
+        result = await agent.run_async(history(3), hook_context={RESULT_STORE_CONTEXT_KEY: store})
+        messages: list[ChatMessage] = result["messages"]
+        return messages
 
     async def everyone() -> list[list[ChatMessage]]:
         conversations = await asyncio.gather(*map(one, stores))
@@ -496,6 +523,27 @@ async def test_nothing_is_pinned_after_the_run(ended: str) -> None:
     gc.collect()
     assert len(pinned) > 10
     assert [one() for one in pinned if one() is not None] == []
+
+
+@anyio_test
+async def test_what_is_confirmed_is_released_before_the_model_has_replied() -> None:
+    """A reply may take minutes, and a tool hours."""
+    store = FaultyStore(InMemoryToolResultStore(), every_write=Fault(before=0.01))
+    states: list[State] = []
+    held: list[tuple[int, int, int]] = []
+
+    def watch(state: State) -> None:
+        states.append(state)
+
+    async def meanwhile(_: int, messages: list[ChatMessage]) -> None:
+        if pointers(messages):
+            for wait in (False, True):
+                await until(lambda: not (wait and tasks_left()))  # noqa: B023 - it is awaited here
+                held.append((len(run_writes(states[-1])._held), len(store.store._unwritten), len(entries(store))))  # type: ignore[attr-defined]
+
+    agent = agent_with(offloading(store), model=Model(work(4), meanwhile), after=[FunctionHook(function=watch)])
+    await run(agent)
+    assert held[:2] == [(2, 2, 0), (0, 0, 2)]
 
 
 @anyio_test

@@ -162,7 +162,7 @@ async def test_the_store_object_reads_what_is_on_its_way_from_anywhere(outcome: 
     memory = InMemoryToolResultStore()
     scope = memory.scoped("user").scoped("run")
     fault = Fault(hang_before=True, error=StoreUnavailableError("down") if outcome == "failed" else None)
-    store = FaultyStore(scope, every_write=fault)  # type: ignore[arg-type]
+    store = FaultyStore(scope, every_write=fault)
     read: list[object] = []
 
     async def meanwhile(_: int, messages: list[ChatMessage]) -> None:
