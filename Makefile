@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# One process for each processor; what shares servers stays in one. `make test PARALLEL=` runs everything in one process.
+PARALLEL ?= --numprocesses auto --dist loadscope
 
 BACKENDS := $(wildcard backends/*/pyproject.toml)
 PROJECTS := pyproject.toml $(BACKENDS)
@@ -29,7 +31,7 @@ demo: .venv/.demo ## Run an agent whose context compacts itself: no key, no netw
 
 test: .venv/.develop ## Run the whole test suite
 	@echo "Running the tests"
-	@.venv/bin/python -m pytest $(ARGS)
+	@.venv/bin/python -m pytest $(PARALLEL) $(ARGS)
 
 test-docker: .venv/.develop ## Run the conformance tests against the servers of docker-compose.test.yml
 	@$(COMPOSE) up --detach --wait
@@ -43,7 +45,7 @@ test-docker: .venv/.develop ## Run the conformance tests against the servers of 
 
 test-floor: .venv-floor/.test ## Run the tests with the lowest supported version of each dependency
 	@echo "Running the tests with the versions in tests/floors.txt"
-	@.venv-floor/bin/python -m pytest $(ARGS)
+	@.venv-floor/bin/python -m pytest $(PARALLEL) $(ARGS)
 
 lint: .venv/.develop ## Check style and formatting
 	@.venv/bin/python -m ruff check .

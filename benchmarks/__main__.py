@@ -15,6 +15,7 @@ from benchmarks.counting import counts, steps
 from benchmarks.files import files
 from benchmarks.neighbours import neighbours
 from benchmarks.offload_step import many_runs, one_step
+from benchmarks.redis import redis
 from benchmarks.replay import replay
 from benchmarks.report import LEGEND, Group, console, machine, table, write_json
 from benchmarks.s3 import s3
@@ -30,6 +31,7 @@ GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "counts": counts,
     "replay": replay,
     "files": files,
+    "redis": redis,
     "s3": s3,
     "behind": one_call,
     "behind-run": one_run,

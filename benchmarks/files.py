@@ -4,28 +4,23 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import aiofiles
 import anyio
 from haystack.hooks.tool_result_offloading import FileSystemToolResultStore as HaystackFileStore
 
+from benchmarks.batches import Write, batch_cases, write_all
 from benchmarks.report import HAYBALER, HAYSTACK, LOOP, RAW, TIME, Group
-from benchmarks.timing import Action, Case, measure
+from benchmarks.timing import measure
 from haybaler import StoreEntry
 from haybaler_filesystem import FileSystemToolResultStore
 
-ENTRIES = 1_000
-
-Write = Callable[[Path, list[StoreEntry]], Awaitable[None]]
-
 
 async def _haybaler(folder: Path, entries: list[StoreEntry]) -> None:
-    outcomes = await FileSystemToolResultStore(folder).write_many_async(entries)
-    assert all(isinstance(outcome, str) for outcome in outcomes), "an entry was not written"
+    await write_all(FileSystemToolResultStore(folder), entries)
 
 
 async def _haystack(folder: Path, entries: list[StoreEntry]) -> None:
@@ -63,33 +58,25 @@ async def _raw(folder: Path, entries: list[StoreEntry]) -> None:
     await anyio.to_thread.run_sync(write_all)
 
 
-def _writing(write: Write, entries: list[StoreEntry]) -> Callable[[], AbstractContextManager[Action]]:
-    @contextmanager
-    def prepare() -> Iterator[Action]:
-        folder = Path(tempfile.mkdtemp(prefix="haybaler-bench-"))
-        try:
-            yield partial(write, folder, entries)
-        finally:
-            shutil.rmtree(folder)
-
-    return prepare
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="haybaler-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
 
 
 async def files(*, repetitions: int, quick: bool) -> Group:
     """Time batches of small, middling and big entries."""
-    cases: list[Case] = []
-    for kilobytes in [10] if quick else [1, 10, 100]:
-        line = "A line of a result, as long as lines are in text.\n"
-        text = (line * (kilobytes * 1024 // len(line) + 1))[: kilobytes * 1024]
-        entries = [StoreEntry(f"1_read_file_{number}.txt", f"{number:06}{text[6:]}") for number in range(ENTRIES)]
-        subject = f"{ENTRIES:,} x {kilobytes} KB"
-        cases += [
-            Case(subject, HAYBALER, _writing(_haybaler, entries)),
-            Case(subject, f"{HAYSTACK}, in a thread", _writing(_haystack, entries)),
-            Case(subject, "aiofiles, gathered", _writing(_aiofiles_gathered, entries)),
-            Case(subject, "aiofiles, one by one", _writing(_aiofiles_in_turn, entries)),
-            Case(subject, RAW, _writing(_raw, entries)),
-        ]
+    writes: dict[str, Write[Path]] = {
+        HAYBALER: _haybaler,
+        f"{HAYSTACK}, in a thread": _haystack,
+        "aiofiles, gathered": _aiofiles_gathered,
+        "aiofiles, one by one": _aiofiles_in_turn,
+        RAW: _raw,
+    }
+    cases = batch_cases(writes, _folder, quick=quick)
     await measure(cases, repetitions=repetitions)
     target = (
         "Target: 1.3 x the floor, and the loop stands still for at most 10 ms. "

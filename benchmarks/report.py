@@ -61,7 +61,8 @@ class Group:
     :param title: What is measured.
     :param target: What haybaler has to reach.
     :param columns: The figures; ratios are those of the first.
-    :param cases: The rows. Those of one subject stand together, its floor last.
+    :param cases: The rows. Those of one subject stand together, its floor last. Where there are several floors, named
+        `RAW` and what they are, the quickest counts.
     """
 
     name: str
@@ -71,7 +72,9 @@ class Group:
     cases: Sequence[Case]
 
     def floor_of(self, case: Case) -> Case | None:
-        return next((other for other in self.cases if other.subject == case.subject and other.who == RAW), None)
+        """Return what a case is compared to, or None."""
+        floors = (other for other in self.cases if other.subject == case.subject and other.who.startswith(RAW))
+        return min(floors, key=lambda floor: floor.median(self.columns[0].figure) or 0.0, default=None)
 
 
 def table(group: Group) -> Table:
@@ -86,7 +89,7 @@ def table(group: Group) -> Table:
     laid_out.add_column("", no_wrap=True)
     for column in group.columns:
         laid_out.add_column(column.header, justify="right")
-    with_floor = any(case.who == RAW for case in group.cases)
+    with_floor = any(case.who.startswith(RAW) for case in group.cases)
     if with_floor:
         laid_out.add_column("x floor", justify="right")
     for case, following in pairwise([*group.cases, None]):

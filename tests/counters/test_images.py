@@ -236,7 +236,9 @@ def test_without_a_rule_every_image_costs_the_flat_fee(counter: Any) -> None:
 
 
 @BOTH_COUNTERS
-@pytest.mark.parametrize("rule", [*ImageRule, openai_patches, by_area, None], ids=str)
+@pytest.mark.parametrize(
+    "rule", [*ImageRule, openai_patches, by_area, None], ids=lambda rule: getattr(rule, "__name__", str(rule))
+)
 def test_a_rule_survives_serialization(counter: Any, rule: Any) -> None:
     data = json.loads(json.dumps(counter(image_rule=rule, tokens_per_page=None if rule is None else 9).to_dict()))
     loaded = counter.from_dict(data)

@@ -136,7 +136,7 @@ def test_whatever_a_store_raises_the_result_stays(
 
 
 @both_colours
-@pytest.mark.parametrize("value", [None, 7, b"reference", "", ["reference"], object()], ids=ascii)
+@pytest.mark.parametrize("value", [None, 7, b"reference", "", ["reference"], object], ids=ascii)
 def test_what_is_no_reference_replaces_nothing(colour: Colour, value: Any) -> None:
 
     class Odd(SyncStore):

@@ -22,7 +22,8 @@ from haybaler_filesystem import FileSystemToolResultStore
 from haybaler_filesystem.entries import EntryFolder, Writing
 
 WRITER = """
-import asyncio, sys
+import asyncio, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts the tests in the background ignores it
 from haybaler_filesystem import FileSystemToolResultStore
 from haybaler.stores.protocol import StoreEntry
 store = FileSystemToolResultStore(sys.argv[1], fsync=sys.argv[2] == "fsync")
@@ -286,7 +287,7 @@ store.write_many(batch)
 """
     store = FileSystemToolResultStore(tmp_path)
     with _writer(tmp_path, script) as process:
-        while not _names(tmp_path):
+        while not _names(tmp_path) and process.poll() is None:
             time.sleep(0.0005)
         process.send_signal(signal.SIGINT)
     assert process.returncode == -signal.SIGINT

@@ -115,8 +115,8 @@ def test_row_9_a_long_batch_waits_for_a_hung_server_once(colour: Colour, prefix:
             assert {type(outcome) for outcome in colour.write_many(store, entries)} == {StoreTimeoutError}
         finally:
             server.process.send(signal.SIGCONT)
-        # Each timeout ends its connection: one to ask what the server can do, one to write.
-        assert proxy.accepted == 2
+        # Each timeout ends its connection: one to ask what the server can do, one for each round trip in flight.
+        assert proxy.accepted == (3 if colour.is_async else 2)
         store.close()
 
 
@@ -359,10 +359,10 @@ async def test_row_31_a_cancelled_write_ends_before_the_cancellation_goes_on(val
     await store.write_async(key="a", content="old")
     proxy.flow.clear()
     writing = asyncio.ensure_future(store.write_async(key="a", content="new"))
-    for _ in range(50):
+    for _ in range(20):
         await asyncio.sleep(0)
     writing.cancel()
-    for _ in range(50):
+    for _ in range(20):
         await asyncio.sleep(0)
     assert not writing.done()
     proxy.flow.set()
@@ -415,6 +415,17 @@ def test_tls_with_a_certificate_of_ones_own(
     assert colour.write_many(store, _ENTRIES)[5] == store.reference("key-5")
     assert colour.read(store, store.reference("key-5")) == "content 5"
     store.close()
+
+
+def test_what_a_server_sends_after_the_handshake_is_not_taken_for_a_reply(
+    tls_port: int, authority: trustme.CA, tmp_path: Path, prefix: str
+) -> None:
+    file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(file))
+    url = f"rediss://127.0.0.1:{tls_port}?prefix={prefix}&ssl_ca_certs={file}&retries=0"
+    for _ in range(20):
+        with RedisToolResultStore.from_url(url) as store:
+            assert store.write(key="a", content="content") == store.reference("a")
 
 
 def test_row_34_a_certificate_that_cannot_be_verified_is_a_matter_of_configuration(

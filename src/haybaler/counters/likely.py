@@ -7,7 +7,7 @@ messages of one conversation. Looking at the pieces that a byte-pair encoder wor
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 # The pieces that encoders such as o200k_base cut a text into before they look for pairs, roughly.
 _PIECE = re.compile(r"[^\W\d_]+|\d+|[^\S\n]+|\n+|[^\w\s]+|_+")
@@ -31,6 +31,7 @@ _RARE_SYMBOL = 2.2  # tokens for each character beyond the basic plane, such as 
 # A longer text is judged by samples of this many characters, spread over it.
 _SAMPLE = 1_000
 _SAMPLES = 4
+_FOREIGN = 0.1
 
 
 def likely_tokens(text: str) -> float:
@@ -40,11 +41,34 @@ def likely_tokens(text: str) -> float:
     :param text: Any text.
     :returns: Tokens; the work does not grow with a text beyond a few thousand characters.
     """
+    samples = list(_samples(text))
+    return sum(map(_judged, samples)) * len(text) / max(sum(map(len, samples)), 1)
+
+
+def is_foreign(pieces: Iterable[str]) -> bool:
+    """
+    Judge whether much of a text is not ASCII: a tenth of its characters or more.
+
+    :param pieces: The text, in any number of pieces.
+    :returns: The judgement; the work does not grow with a piece beyond a few thousand characters.
+    """
+    foreign = length = 0.0
+    for piece in pieces:
+        length += len(piece)
+        if not piece.isascii():
+            samples = list(_samples(piece))
+            others = sum(len(sample) - len(sample.encode("ascii", "ignore")) for sample in samples)
+            foreign += len(piece) * others / sum(map(len, samples))
+    return foreign > _FOREIGN * length
+
+
+def _samples(text: str) -> Iterator[str]:
     if len(text) <= _SAMPLE * _SAMPLES:
-        return _judged(text)
+        yield text
+        return
     gap = (len(text) - _SAMPLE) // (_SAMPLES - 1)
-    judged = sum(_judged(text[start : start + _SAMPLE]) for start in range(0, gap * _SAMPLES, gap))
-    return judged * len(text) / (_SAMPLE * _SAMPLES)
+    for start in range(0, gap * _SAMPLES, gap):
+        yield text[start : start + _SAMPLE]
 
 
 def _judged(text: str) -> float:

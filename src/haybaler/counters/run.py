@@ -9,8 +9,9 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import ToolsType
 
 from haybaler.counters.approximate import ApproximateTokenCounter
-from haybaler.counters.learned import LearnedSizes
-from haybaler.counters.rendering import is_short, words_in
+from haybaler.counters.learned import Judged, LearnedSizes
+from haybaler.counters.likely import is_foreign
+from haybaler.counters.rendering import is_short, rendered, words_in
 from haybaler.effects import Effect, Steps, await_effect, in_worker, perform, perform_async
 from haybaler.errors import ConfigurationError
 from haybaler.interop import method
@@ -52,7 +53,7 @@ class RunTokenCounter:
         # Counters that only know whole conversations are asked by `ask`; single messages are estimated then.
         self.is_asked = bool(getattr(counter, "counts_conversations", False))
         self._estimate = ApproximateTokenCounter() if self.is_asked else None
-        self._likely: dict[int, float] = {}
+        self._judged: dict[int, Judged] = {}
         self._learned = LearnedSizes(known_factor=1.0 if self.is_asked else None)
 
     @classmethod
@@ -75,14 +76,14 @@ class RunTokenCounter:
         fresh = [message for message in messages if id(message) not in self._sizes]
         if fresh:
             yield from await_effect(Effect(lambda: self._count_each(fresh), lambda: self._count_each_async(fresh)))
-        if self._learned.factor is not None:
+        if self._learned.is_scaled:
             yield from self._judge(messages)
         return self._known_sizes(messages)
 
     def _known_sizes(self, messages: Sequence[ChatMessage]) -> list[int]:
-        if self._learned.factor is None:
+        if not self._learned.is_scaled:
             return [self._sizes[id(message)].tokens for message in messages]
-        return [round(self._learned.size(id(message), self._likely[id(message)])) for message in messages]
+        return [round(self._learned.size(id(message), self._judged[id(message)])) for message in messages]
 
     @property
     def has_learned(self) -> bool:
@@ -98,7 +99,7 @@ class RunTokenCounter:
         :returns: Steps without a result.
         """
         yield from self._judge(messages)
-        self._learned.learn({id(message): self._likely[id(message)] for message in messages}, tokens)
+        self._learned.learn({id(message): self._judged[id(message)] for message in messages}, tokens)
 
     def ask(self, messages: Sequence[ChatMessage], tools: ToolsType | None) -> Steps[int]:
         """
@@ -126,10 +127,10 @@ class RunTokenCounter:
         :returns: Steps that end in tokens.
         """
         yield from self._judge(messages)
-        return sum(self._likely[id(message)] for message in messages)
+        return sum(self._judged[id(message)].tokens for message in messages)
 
     def _judge(self, messages: Sequence[ChatMessage]) -> Steps[None]:
-        fresh = [message for message in messages if id(message) not in self._likely]
+        fresh = [message for message in messages if id(message) not in self._judged]
         if fresh and is_short(fresh, INLINE_CHARS):
             self._judge_each(fresh)
         elif fresh:
@@ -141,7 +142,9 @@ class RunTokenCounter:
             if id(message) not in self._sizes:
                 self._count_each([message])
             counted = self._sizes[id(message)].tokens
-            self._likely[id(message)] = float(counted) if likely is None else likely(message)
+            self._judged[id(message)] = (
+                Judged(float(counted)) if likely is None else Judged(likely(message), is_foreign(rendered([message])))
+            )
 
     def size(self, message: ChatMessage) -> int:
         """
@@ -152,7 +155,7 @@ class RunTokenCounter:
         """
         if id(message) not in self._sizes:
             self._count_each([message])
-        if self._learned.factor is not None and id(message) not in self._likely:
+        if self._learned.is_scaled and id(message) not in self._judged:
             self._judge_each([message])
         return self._known_sizes([message])[0]
 
@@ -187,7 +190,7 @@ class RunTokenCounter:
         """
         kept = {id(message) for message in messages}
         self._sizes = {key: sized for key, sized in self._sizes.items() if key in kept}
-        self._likely = {key: size for key, size in self._likely.items() if key in kept}
+        self._judged = {key: size for key, size in self._judged.items() if key in kept}
         self._learned.keep_only(kept)
 
     def keep_at_most(self, messages: Sequence[ChatMessage]) -> None:

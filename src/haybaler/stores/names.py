@@ -18,12 +18,12 @@ SCOPE_MARK = "@"
 
 _DIGEST_CHARS = 32  # 128 bits: two different keys never meet by chance
 _STEM_CHARS = 36
-_PLAIN = re.compile(r"[a-z0-9_][a-z0-9_.-]*\Z")
+# As many characters as `MAX_NAME` allows, the last of them no dot; and no name that Windows gives to a device, with any
+# extension.
+_PLAIN = re.compile(r"(?!(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z))[a-z0-9_](?:[a-z0-9_.-]{0,78}[a-z0-9_-])?\Z")
 _HASHED = re.compile(r"[a-z0-9_-]{0,36}~[0-9a-f]{32}(\.[a-z0-9]{1,10})?\Z")
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}\Z")
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
-# Names that Windows gives to devices, with any extension.
-_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|\Z)")
 
 
 def encode_name(key: str) -> str:
@@ -33,7 +33,7 @@ def encode_name(key: str) -> str:
     :param key: Any string.
     :returns: A name that `is_name` accepts, different for every different key.
     """
-    if _is_plain(key):
+    if _PLAIN.match(key):
         return key
     folded = key.lower()
     suffix = match.group() if (match := _SUFFIX.search(folded)) else ""
@@ -60,7 +60,7 @@ def is_name(text: str) -> bool:
     :param text: What stands where a reference should have a name.
     :returns: False for anything that could leave its folder or stand for something else.
     """
-    return _is_plain(text) or _HASHED.match(text) is not None
+    return (_PLAIN.match(text) or _HASHED.match(text)) is not None
 
 
 def encode_scope(scope: str) -> tuple[str, ...]:
@@ -88,12 +88,3 @@ def checked_scope(names: Any) -> tuple[str, ...]:
 
 def _is_scope_name(name: object) -> bool:
     return isinstance(name, str) and name.startswith(SCOPE_MARK) and is_name(name.removeprefix(SCOPE_MARK))
-
-
-def _is_plain(text: str) -> bool:
-    return (
-        len(text) <= MAX_NAME
-        and _PLAIN.match(text) is not None
-        and not text.endswith(".")
-        and _DEVICE.match(text) is None
-    )

@@ -51,9 +51,11 @@ class Colour:
         return Way.AWAITED in {self.writes, self.reads}
 
 
+SYNC: Final = Colour("sync", writes=Way.CALLED, reads=Way.CALLED)
+ASYNC: Final = Colour("async", writes=Way.AWAITED, reads=Way.AWAITED)
 COLOURS: Final = (
-    Colour("sync", writes=Way.CALLED, reads=Way.CALLED),
-    Colour("async", writes=Way.AWAITED, reads=Way.AWAITED),
+    SYNC,
+    ASYNC,
     Colour("written_async_read_sync", writes=Way.OWN_LOOP, reads=Way.CALLED),
     Colour("written_sync_read_async", writes=Way.CALLED, reads=Way.OWN_LOOP),
 )

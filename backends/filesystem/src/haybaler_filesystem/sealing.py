@@ -5,7 +5,8 @@ import os
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
-from zlib import crc32
+
+from xxhash import xxh3_64_intdigest
 
 from haybaler.stores.driver import Content
 from haybaler_filesystem.folders import Folder
@@ -74,7 +75,7 @@ class SealFolder:
         :param data: The bytes of its file; None if they are not known.
         :returns: The seals, the latest first.
         """
-        checksum = None if data is None else crc32(data)
+        checksum = None if data is None else xxh3_64_intdigest(data)
         seals = [seal for seal in self._of({name}) if seal.size == size and checksum in {None, seal.checksum}]
         return sorted(seals, key=self._written, reverse=True) if len(seals) > 1 else seals
 

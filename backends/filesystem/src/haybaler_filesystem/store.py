@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Literal, Self
-from zlib import crc32
 
 from aiofiles.threadpool import wrap
+from xxhash import xxh3_64
 
 from haybaler.errors import ConfigurationError, StoreError, store_error
 from haybaler.stores.base import BaseToolResultStore
@@ -209,16 +209,16 @@ class FileSystemToolResultStore(BaseToolResultStore):
         :returns: The bytes of the file, in order: those of binary content, or text in UTF-8.
         :raises StoreError: As `read`; damage is noticed after the last piece.
         """
-        checksum = 0
+        digest = xxh3_64()
         try:
             async with self._opened(self._path(reference), whole=-1) as entry:
                 file = wrap(entry.file, executor=self._pool)
                 while piece := await file.read(chunk_bytes):
-                    checksum = crc32(piece, checksum)
+                    digest.update(piece)
                     yield piece
         except OSError as error:
             raise store_error(error, action="read an entry") from error
-        if checksum != entry.seal.checksum:
+        if digest.intdigest() != entry.seal.checksum:
             raise corrupt()
 
     def _remove(self, path: str) -> None:

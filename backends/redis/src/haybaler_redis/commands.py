@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 Argument = bytes | int | str
 
@@ -38,7 +39,7 @@ def set_if_absent(key: bytes, record: bytes, ttl: int) -> Command:
 
 def set_many(records: Sequence[tuple[bytes, bytes]], ttl: int | None) -> Command:
     """Set many keys, and their expiry, in one command; on one node only, and with a ttl not on every server."""
-    pairs = tuple(part for record in records for part in record)
+    pairs = tuple(chain.from_iterable(records))
     if ttl is None:
         return Command(records[0][0], ("MSET", *pairs))
     return Command(records[0][0], ("MSETEX", len(records), *pairs, "PX", ttl))

@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar
 import redis
 import redis.asyncio as aioredis
 from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
-from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixConnection
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.backoff import NoBackoff
@@ -16,8 +15,9 @@ from redis.connection import SSLConnection, UnixDomainSocketConnection
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from haybaler_redis.connections import PackingSentinelConnection, PackingTcpConnection, PackingUnixConnection
 from haybaler_redis.settings import Settings
-from haybaler_redis.tls import Verification, VerifiedConnection, VerifiedSentinelConnection
+from haybaler_redis.tls import Verification, VerifiedConnection, VerifiedSentinelConnection, read_tickets, settle
 
 R = TypeVar("R")
 
@@ -57,17 +57,17 @@ def open_async(settings: Settings) -> Opened[Awaitable[None]]:
             ssl=bool(settings.encryption),
             **_common(settings),
         )
-        _verify(cluster, settings)
+        _connect_as_ours(cluster, settings)
         return Opened(cluster, cluster.aclose, _nothing_async)
     retry = AsyncRetry(NoBackoff(), 0)
     if settings.sentinel:
         sentinel: Any = AsyncSentinel(**_sentinel_arguments(settings, retry))  # type: ignore[no-untyped-call]
-        own = {"connection_class": VerifiedSentinelConnection, **_verification(settings)} if settings.encryption else {}
-        client = sentinel.master_for(settings.sentinel, **own)
+        kind: type = VerifiedSentinelConnection if settings.encryption else PackingSentinelConnection
+        client = sentinel.master_for(settings.sentinel, connection_class=kind, **_verification(settings))
         pools = [client.connection_pool, *(watcher.connection_pool for watcher in sentinel.sentinels)]
     else:
-        kinds = {"rediss": VerifiedConnection, "unix": AsyncUnixConnection}
-        arguments = _pool_arguments(settings, retry, kinds.get(settings.endpoint.scheme, aioredis.Connection))
+        kinds = {"rediss": VerifiedConnection, "unix": PackingUnixConnection}
+        arguments = _pool_arguments(settings, retry, kinds.get(settings.endpoint.scheme, PackingTcpConnection))
         arguments |= _verification(settings)
         client = aioredis.Redis(connection_pool=aioredis.ConnectionPool(**arguments))
         pools = [client.connection_pool]
@@ -86,8 +86,9 @@ def _verification(settings: Settings) -> dict[str, Any]:
     return {"verification": Verification(settings.tls)} if settings.encryption else {}
 
 
-def _verify(cluster: Any, settings: Settings) -> None:
-    # The constructor of a cluster's client has no parameter for the class of its connections.
+def _connect_as_ours(cluster: Any, settings: Settings) -> None:
+    # The constructor of a cluster's client has no parameter for the class of its connections. Without TLS its own will
+    # do, since no command to a cluster has many keys.
     if settings.encryption:
         own = _verification(settings)
         cluster.connection_kwargs.update(own, connection_class=VerifiedConnection)
@@ -116,17 +117,19 @@ def open_sync(settings: Settings) -> Opened[None]:
             max_connections=settings.max_connections,
             retry=Retry(NoBackoff(), _CLUSTER_RETRIES),
             ssl=bool(settings.encryption),
+            **_once_connected(settings, read_tickets),
             **_common(settings),
         )
         return Opened(cluster, cluster.close, _nothing)
     retry = Retry(NoBackoff(), 0)
     if settings.sentinel:
         sentinel: Any = Sentinel(**_sentinel_arguments(settings, retry))  # type: ignore[no-untyped-call]
-        client = sentinel.master_for(settings.sentinel)
+        client = sentinel.master_for(settings.sentinel, **_once_connected(settings, settle))
         pools = [client.connection_pool, *(watcher.connection_pool for watcher in sentinel.sentinels)]
     else:
         kinds = {"rediss": SSLConnection, "unix": UnixDomainSocketConnection}
         arguments = _pool_arguments(settings, retry, kinds.get(settings.endpoint.scheme, redis.Connection))
+        arguments |= _once_connected(settings, settle)
         client = redis.Redis(connection_pool=redis.ConnectionPool(**arguments))
         pools = [client.connection_pool]
 
@@ -135,6 +138,10 @@ def open_sync(settings: Settings) -> Opened[None]:
             pool.disconnect()
 
     return Opened(client, close, lambda: client.connection_pool.disconnect(inuse_connections=False))
+
+
+def _once_connected(settings: Settings, encrypted: Callable[[Any], None]) -> dict[str, Any]:
+    return {"redis_connect_func": encrypted} if settings.encryption else {}
 
 
 def _common(settings: Settings) -> dict[str, Any]:

@@ -1,19 +1,16 @@
 """Where work on bytes is done: at once if it is short; off the event loop, beside other things, if it is long."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar, TypeVarTuple
 
-import anyio
-
 from haybaler.effects import Effect, Steps, await_effect, in_worker, perform, perform_async
-from haybaler.workers import run_in_worker
+from haybaler.workers import map_bounded
 
 R = TypeVar("R")
-S = TypeVar("S")
 Ts = TypeVarTuple("Ts")
 
 # Up to this size the work takes a millisecond or two, which a worker thread would rather add to than take away.
-INLINE_BYTES = 512 * 1024
+INLINE_BYTES = 2 * 1024 * 1024
 
 
 def computed(size: int, function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
@@ -30,28 +27,18 @@ def computed(size: int, function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
     return (yield from in_worker(function, *args))
 
 
-def alongside(steps: Steps[R], size: int, function: Callable[[*Ts], S], *args: *Ts) -> Steps[tuple[R, S]]:
+def side_by_side(parts: Sequence[Callable[[], Steps[R]]], *, limit: int) -> Steps[list[R]]:
     """
-    Call such a function while something else is going on: in a worker thread for asynchronous callers.
+    Carry out parts that do not depend on each other: one after another for synchronous callers.
 
-    :param steps: What else is going on; it does not raise.
-    :param size: How many bytes, roughly.
-    :param function: What to call; it touches nothing that changes, and does not raise.
-    :param args: Its positional arguments.
-    :returns: What came of the steps, and what the function returned.
+    :param parts: Begin them; none raises.
+    :param limit: The most parts at a time for asynchronous callers.
+    :returns: What came of them; result i belongs to part i.
     """
-    if size <= INLINE_BYTES:
-        return (yield from steps), function(*args)
+    if len(parts) == 1:
+        return [(yield from parts[0]())]
 
-    async def both() -> tuple[R, S]:
-        results: list[S] = []
+    async def both() -> list[R]:
+        return await map_bounded(lambda part: perform_async(part()), parts, limit=limit)
 
-        async def call() -> None:
-            results.append(await run_in_worker(function, *args))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(call)
-            outcome = await perform_async(steps)
-        return outcome, results[0]
-
-    return (yield from await_effect(Effect(lambda: (perform(steps), function(*args)), both)))
+    return (yield from await_effect(Effect(lambda: [perform(part()) for part in parts], both)))

@@ -10,12 +10,13 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
-from zlib import crc32
+
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
 
-_LAYOUT = struct.Struct(">3scIIQQ")
+_LAYOUT = struct.Struct(">3scQQQQ")
 _MAGIC = b"hb1"  # haybaler, first layout
 _TEXT = b"t"
 _BINARY = b"b"
@@ -33,8 +34,9 @@ class Header:
     The header of a record.
 
     :param binary: Whether the content is bytes; otherwise it is text in UTF-8.
-    :param tag: The CRC-32 of the key, so that the record of another key is not taken for this one's.
-    :param checksum: The CRC-32 of the content, continued from the tag.
+    :param tag: The XXH3 of the key, so that the record of another key is not taken for this one's.
+    :param checksum: The XXH3 of the content, with the tag as its seed. It costs a tenth of a CRC-32, which takes
+        as long as sending the content.
     :param size: The size of the content in bytes.
     :param length: The size of the content in characters (text) or bytes.
     """
@@ -63,7 +65,7 @@ class Header:
         if (
             magic != _MAGIC
             or kind not in {_TEXT, _BINARY}
-            or tag != crc32(key)
+            or tag != xxh3_64_intdigest(key)
             or not length <= size <= widest * length
         ):
             raise corrupt()
@@ -81,10 +83,7 @@ class Header:
         :returns: The text or the bytes that were written.
         :raises CorruptEntryError: If they are not what was written.
         """
-        checksum = self.tag
-        for piece in pieces:
-            checksum = crc32(piece, checksum)
-        if checksum != self.checksum or sum(map(len, pieces)) != self.size:
+        if _checksum(pieces, self.tag) != self.checksum or sum(map(len, pieces)) != self.size:
             raise corrupt()
         if self.binary:
             return b"".join(pieces)
@@ -108,8 +107,9 @@ def record(key: bytes, content: Content) -> bytes:
     :returns: The header and the content.
     """
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    tag = crc32(key)
-    return _packed(data is content, tag, crc32(data, tag), len(data), len(content)) + data
+    tag = xxh3_64_intdigest(key)
+    kind = _BINARY if data is content else _TEXT
+    return _LAYOUT.pack(_MAGIC, kind, tag, xxh3_64_intdigest(data, tag), len(data), len(content)) + data
 
 
 def record_in_pieces(key: bytes, content: Content) -> list[bytes]:
@@ -122,11 +122,9 @@ def record_in_pieces(key: bytes, content: Content) -> list[bytes]:
     """
     slices = _slices(content)
     pieces = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in slices]
-    checksum = tag = crc32(key)
-    for piece in pieces:
-        checksum = crc32(piece, checksum)
+    tag = xxh3_64_intdigest(key)
     size = sum(map(len, pieces))
-    return [_packed(isinstance(content, bytes), tag, checksum, size, len(content)), *pieces]
+    return [_packed(isinstance(content, bytes), tag, _checksum(pieces, tag), size, len(content)), *pieces]
 
 
 def most_bytes(content: Content) -> int:
@@ -138,6 +136,13 @@ def most_bytes(content: Content) -> int:
 def corrupt() -> CorruptEntryError:
     """Return the error for an entry that is not what was written."""
     return CorruptEntryError("What is stored under the reference is not what was written.")
+
+
+def _checksum(pieces: Sequence[bytes], tag: int) -> int:
+    digest = xxh3_64(seed=tag)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.intdigest()
 
 
 def _packed(binary: bool, tag: int, checksum: int, size: int, length: int) -> bytes:

@@ -127,6 +127,7 @@ class RedisToolResultStore(BaseToolResultStore):
             "ssl_certfile": ssl_certfile,
             "ssl_keyfile": ssl_keyfile,
         }
+        self._key_prefix = f"{prefix}:".encode()
         self._ttl = milliseconds(seconds)
         self._clients = self._make_clients(client)
         self._writing = Writing(self._clients, self._ttl, max_bytes, attempts)
@@ -183,7 +184,11 @@ class RedisToolResultStore(BaseToolResultStore):
             raise NotSerializableError("A secret that is not an environment variable cannot be serialized.") from error
 
     def _key(self, path: str) -> bytes:
-        return f"{self._parameters['prefix']}:{path}".encode()
+        return self._key_prefix + path.encode()
+
+    def _keyed(self, items: Sequence[tuple[str, Content]]) -> list[tuple[bytes, Content]]:
+        prefix = self._key_prefix
+        return [(prefix + path.encode(), content) for path, content in items]
 
     def _announce(self, features: Features) -> None:
         """Warn where the server may remove entries that are still referred to."""
@@ -200,10 +205,10 @@ class RedisToolResultStore(BaseToolResultStore):
                 raise error
 
     def _put_many(self, items: Sequence[tuple[str, Content]]) -> list[StoreError | None]:
-        return perform(self._writing.write([(self._key(path), content) for path, content in items]))
+        return perform(self._writing.write(self._keyed(items)))
 
     async def _put_many_async(self, items: Sequence[tuple[str, Content]]) -> list[StoreError | None]:
-        return await perform_async(self._writing.write([(self._key(path), content) for path, content in items]))
+        return await perform_async(self._writing.write(self._keyed(items)))
 
     def _get(self, path: str) -> Content:
         return perform(self._reading.read(self._key(path)))

@@ -6,14 +6,17 @@ redis-py reads all of the system's certificate authorities for each connection, 
 
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from threading import Lock
 from typing import Any
 
 from redis.asyncio.connection import SSLConnection
 from redis.asyncio.sentinel import SentinelManagedSSLConnection
+from redis.exceptions import ResponseError
 
 from haybaler.errors import StoreConfigurationError
 from haybaler.workers import run_in_worker
+from haybaler_redis.connections import PackingConnection
 
 
 class Verification:
@@ -56,7 +59,7 @@ def _context(files: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-class VerifiedConnection(SSLConnection):
+class VerifiedConnection(PackingConnection, SSLConnection):
     """
     A connection with TLS.
 
@@ -71,6 +74,29 @@ class VerifiedConnection(SSLConnection):
     async def _connect(self) -> None:
         self.ssl_context.context = await self._verification.context()
         await super()._connect()  # type: ignore[no-untyped-call]
+
+
+def settle(connection: Any) -> None:
+    """
+    Prepare a new synchronous connection with TLS.
+
+    :param connection: The connection.
+    """
+    connection.on_connect()
+    read_tickets(connection)
+
+
+def read_tickets(connection: Any) -> None:
+    """
+    Read what a server sends after the handshake of TLS 1.3, which stands before the reply to a first command.
+
+    redis-py takes it for the rest of an earlier reply, and gives up the connection.
+
+    :param connection: The synchronous connection.
+    """
+    connection.send_command("PING", check_health=False)
+    with suppress(ResponseError):  # the user may not be allowed to; it is a reply all the same
+        connection.read_response()
 
 
 class VerifiedSentinelConnection(VerifiedConnection, SentinelManagedSSLConnection):

@@ -1,9 +1,9 @@
 """Writing a batch: what goes into which round trip, and what came of each entry."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain
 
 from haybaler.effects import Steps, await_effect
 from haybaler.errors import EntryTooLargeError, StoreError, StoreFullError, StoreUnavailableError
@@ -18,11 +18,14 @@ from haybaler_redis.commands import (
     set_one,
     split_flushes,
 )
-from haybaler_redis.effort import alongside, computed
+from haybaler_redis.effort import computed, side_by_side
 from haybaler_redis.exchange import Reply
 from haybaler_redis.failures import is_passing, is_timeout, mapped, presentable
 from haybaler_redis.records import HEADER_BYTES, most_bytes, record, record_in_pieces
 from haybaler_redis.staging import staged
+
+# Round trips of one batch at a time: while the server takes one in, the next is made.
+FLUSHES_IN_FLIGHT = 2
 
 Item = tuple[bytes, Content]
 Outcome = StoreError | None
@@ -62,31 +65,23 @@ class Writing:
         :param items: Keys, all different, and contents.
         :returns: Outcome i belongs to item i.
         """
-        outcomes: list[Outcome] = [self._refusal(len(content)) for _, content in items]
-        chosen = [index for index, refusal in enumerate(outcomes) if refusal is None]
-        if not chosen:
-            return outcomes
+        fitting = [item for item in items if len(item[1]) <= self.max_bytes]
+        if not fitting:
+            return [self._refusal(len(content)) for _, content in items]
         in_bulk, retries = yield from self._takes_many()
-        flushes = _flushes([items[index] for index in chosen], BULK_KEYS if in_bulk else FLUSH_COMMANDS)
-        records = yield from computed(flushes[0].size, flushes[0].records)
-        results: list[Outcome] = []
-        for flush, following in pairwise([*flushes, _Flush([], 0)]):
-            sending = self._send(flush, records, in_bulk=in_bulk, retries=retries)
-            sent, records = yield from alongside(sending, following.size, following.records)
-            results += sent
-            if (outage := _outage(sent)) is not None:
-                # It had its chance; what follows does not wait as long once more, or at all.
-                retries = 0
-                if not self.clients.clustered and None not in sent:
-                    results += [outage] * (len(chosen) - len(results))
-                    break
-        for index, result in zip(chosen, results, strict=True):
-            outcomes[index] = result
-        return outcomes
+        patience = _Patience(retries)
+        flushes = _flushes(fitting, BULK_KEYS if in_bulk else FLUSH_COMMANDS)
+        parts = [partial(self._flush, flush, patience, in_bulk=in_bulk) for flush in flushes]
+        # A cluster's client that has lost a node finds its way anew, which no other request should get into.
+        sent = yield from side_by_side(parts, limit=1 if self.clients.clustered else FLUSHES_IN_FLIGHT)
+        return self._with_refusals([len(content) for _, content in items], chain.from_iterable(sent))
 
-    def _refusal(self, size: int) -> EntryTooLargeError | None:
-        if size <= self.max_bytes:
-            return None
+    def _with_refusals(self, sizes: Iterable[int], sent: Iterable[Outcome]) -> list[Outcome]:
+        """Return one outcome for each size: `sent` has those of the entries that are not too large."""
+        remaining = iter(sent)
+        return [next(remaining) if size <= self.max_bytes else self._refusal(size) for size in sizes]
+
+    def _refusal(self, size: int) -> EntryTooLargeError:
         return EntryTooLargeError(f"The entry has {size} bytes or more; the store takes at most {self.max_bytes}.")
 
     def _takes_many(self) -> Steps[tuple[bool, int]]:
@@ -99,33 +94,40 @@ class Writing:
             return False, 0 if is_timeout(error) else self.retries
         return features.mset if self.ttl is None else features.msetex, self.retries
 
-    def _send(self, flush: "_Flush", records: Sequence[bytes], *, in_bulk: bool, retries: int) -> Steps[list[Outcome]]:
-        if flush.is_large:
-            key, content = flush.items[0]
-            pieces = yield from computed(flush.size, record_in_pieces, key, content)
-            refusal = self._refusal(sum(map(len, pieces)) - HEADER_BYTES)
-            return [refusal or (yield from staged(self.clients, key, pieces, self.ttl, retries))]
-        outcomes: list[Outcome] = [self._refusal(len(record) - HEADER_BYTES) for record in records]
-        pairs = [
-            (key, record)
-            for (key, _), record, refusal in zip(flush.items, records, outcomes, strict=True)
-            if refusal is None
-        ]
-        replies = iter((yield from self._set(pairs, in_bulk=in_bulk, retries=retries)))
-        return [refusal or _outcome(next(replies)) for refusal in outcomes]
+    def _flush(self, flush: "_Flush", patience: "_Patience", *, in_bulk: bool) -> Steps[list[Outcome]]:
+        if patience.outage is not None and not self.clients.clustered:
+            return [patience.outage] * len(flush.items)
+        sent = yield from self._send(flush, in_bulk=in_bulk, retries=patience.retries)
+        patience.note(sent)
+        return sent
 
-    def _set(self, records: Sequence[tuple[bytes, bytes]], *, in_bulk: bool, retries: int) -> Steps[list[Reply]]:
+    def _send(self, flush: "_Flush", *, in_bulk: bool, retries: int) -> Steps[list[Outcome]]:
+        if flush.size > FLUSH_BYTES:
+            ((key, content),) = flush.items
+            pieces = yield from computed(flush.size, record_in_pieces, key, content)
+            if (size := sum(map(len, pieces)) - HEADER_BYTES) > self.max_bytes:
+                return [self._refusal(size)]
+            return [(yield from staged(self.clients, key, pieces, self.ttl, retries))]
+        records = [(key, record(key, content)) for key, content in flush.items]
+        if flush.size - HEADER_BYTES <= self.max_bytes:
+            return (yield from self._set(records, in_bulk=in_bulk, retries=retries))
+        sizes = [len(data) - HEADER_BYTES for _, data in records]
+        fitting = [pair for pair, size in zip(records, sizes, strict=True) if size <= self.max_bytes]
+        sent = yield from self._set(fitting, in_bulk=in_bulk, retries=retries)
+        return self._with_refusals(sizes, sent)
+
+    def _set(self, records: Sequence[tuple[bytes, bytes]], *, in_bulk: bool, retries: int) -> Steps[list[Outcome]]:
         run = partial(carried_out, self.clients, retries=retries, writes=True)
         if in_bulk and len(records) > 1:
             (reply,) = yield from run([set_many(records, self.ttl)])
             if not isinstance(reply, Exception) or is_passing(reply):
-                return [reply] * len(records)
+                return [_outcome(reply)] * len(records)
             # One command fails as a whole; alone, each entry gets what it deserves.
         commands = [set_one(key, data, self.ttl) for key, data in records]
         replies: list[Reply] = []
         for part in split_flushes([len(data) for _, data in records], most=FLUSH_COMMANDS):
             replies += yield from run(commands[part])
-        return replies
+        return [_outcome(reply) for reply in replies]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +142,25 @@ class _Flush:
     items: Sequence[Item]
     size: int
 
-    @property
-    def is_large(self) -> bool:
-        """Whether it is one entry that needs several."""
-        return self.size > FLUSH_BYTES
 
-    def records(self) -> list[bytes]:
-        """Return the records; none of a large entry, which is cut into pieces instead."""
-        return [] if self.is_large else [record(key, content) for key, content in self.items]
+@dataclass(slots=True)
+class _Patience:
+    """
+    How long the rest of a batch waits for the server.
+
+    :param retries: The most further attempts of a round trip.
+    :param outage: What came of an entry because of the server, where nothing got through.
+    """
+
+    retries: int
+    outage: StoreUnavailableError | None = None
+
+    def note(self, sent: Sequence[Outcome]) -> None:
+        """Take into account what came of a part: after an outage, what follows waits no longer, or not at all."""
+        outages = (outcome for outcome in sent if isinstance(outcome, StoreUnavailableError))
+        if outage := next((outcome for outcome in outages if not isinstance(outcome, StoreFullError)), None):
+            self.retries = 0
+            self.outage = None if None in sent else outage
 
 
 def _flushes(items: Sequence[Item], most: int) -> list[_Flush]:
@@ -157,11 +170,3 @@ def _flushes(items: Sequence[Item], most: int) -> list[_Flush]:
 
 def _outcome(reply: Reply) -> Outcome:
     return mapped(reply, action="write an entry") if isinstance(reply, Exception) else None
-
-
-def _outage(outcomes: Sequence[Outcome]) -> StoreUnavailableError | None:
-    """Return an outcome that speaks of the server, not of its entry; None if there is no such outcome."""
-    for outcome in outcomes:
-        if isinstance(outcome, StoreUnavailableError) and not isinstance(outcome, StoreFullError):
-            return outcome
-    return None

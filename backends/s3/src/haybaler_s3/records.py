@@ -8,7 +8,8 @@ whether it is whole, stands in one metadata entry: an object without it is not o
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
-from zlib import crc32
+
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
@@ -30,7 +31,7 @@ class Record:
     :param kind: `TEXT` or `BINARY`.
     :param size: The size of the object in bytes.
     :param length: The size of the content: characters of text, bytes of binary content.
-    :param checksum: The CRC-32 of the object's bytes.
+    :param checksum: The XXH3 of the object's bytes.
     """
 
     kind: str
@@ -41,10 +42,11 @@ class Record:
     @classmethod
     def of(cls, content: Content) -> Self:
         """Return the record of `content`."""
-        size = checksum = 0
+        size, digest = 0, xxh3_64()
         for piece in pieces(content):
-            size, checksum = size + len(piece), crc32(piece, checksum)
-        return cls(TEXT if isinstance(content, str) else BINARY, size, len(content), checksum)
+            size += len(piece)
+            digest.update(piece)
+        return cls(TEXT if isinstance(content, str) else BINARY, size, len(content), digest.intdigest())
 
     @classmethod
     def parse(cls, metadata: Mapping[str, str]) -> Self:
@@ -67,7 +69,7 @@ class Record:
     @property
     def parameters(self) -> dict[str, object]:
         """What a request that creates the object says of it."""
-        value = f"{self.kind}.{self.size}.{self.length}.{self.checksum:08x}"
+        value = f"{self.kind}.{self.size}.{self.length}.{self.checksum:016x}"
         return {"Metadata": {METADATA: value}, "ContentType": _CONTENT_TYPES[self.kind]}
 
     @property
@@ -84,7 +86,7 @@ class Record:
         :raises CorruptEntryError: If these are not the bytes that were written.
         """
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        if len(data) != self.size or crc32(data) != self.checksum:
+        if len(data) != self.size or xxh3_64_intdigest(data) != self.checksum:
             raise corrupt()
         if self.kind == BINARY:
             return data
