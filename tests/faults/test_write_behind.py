@@ -58,6 +58,7 @@ def nothing_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clean-up that cannot end is given up soon."""
     monkeypatch.setattr("haybaler.in_flight.CLEAN_UP_SECONDS", 0.1)
+    monkeypatch.setattr("haybaler.prepared.CLEAN_UP_SECONDS", 0.1)
     monkeypatch.setattr("haybaler.stores.writing.CLEAN_UP_SECONDS", 0.05)
 
 
@@ -279,6 +280,28 @@ async def test_whoever_still_has_the_conversation_of_a_failed_run_has_all_of_it(
 
 
 @anyio_test
+async def test_a_run_that_goes_on_although_its_last_hook_was_cancelled_returns_everything() -> None:
+    """Somebody gives hooks a timeout."""
+    store = FaultyStore(InMemoryToolResultStore(), writes={2: HANGS})
+    behind = WriteBehindHook()
+
+    class Timed:
+        def run(self, state: State) -> None:
+            raise NotImplementedError
+
+        async def run_async(self, state: State) -> None:
+            with anyio.move_on_after(0.05):
+                await behind.run_async(state)
+
+    agent = agent_with(offloading(store), model=ScriptedModel(work(3)))
+    agent.hooks["after_run"] = [Timed()]  # type: ignore[list-item]
+    messages = await run(agent)
+    assert whole(messages) == [1, 2, 3]
+    await until(lambda: not tasks_left())
+    assert entries(store) == {}
+
+
+@anyio_test
 async def test_a_run_that_is_cancelled_on_its_way_out_is_undone_as_well(caplog: pytest.LogCaptureFixture) -> None:
     """It has a reason to end, but has returned nothing: somebody's hook stands before haybaler's."""
     store = FaultyStore(InMemoryToolResultStore(), writes={2: HANGS})
@@ -304,7 +327,7 @@ async def test_a_run_that_is_cancelled_on_its_way_out_is_undone_as_well(caplog: 
 
 
 @anyio_test
-async def test_a_failed_write_of_a_failed_run_is_put_back_as_well() -> None:
+async def test_a_failed_write_of_a_failed_run_is_put_back_as_well(caplog: pytest.LogCaptureFixture) -> None:
     """It had failed before the run did, and was waiting for the next hook."""
     store = FaultyStore(InMemoryToolResultStore(), every_write=DOWN)
     states: list[State] = []
@@ -318,8 +341,10 @@ async def test_a_failed_write_of_a_failed_run_is_put_back_as_well() -> None:
             raise RuntimeError("no answer")
 
     agent = agent_with(offloading(store), model=Model(work(6), meanwhile), after=[FunctionHook(function=watch)])
-    await asyncio.gather(asyncio.create_task(run(agent)), return_exceptions=True)
+    with caplog.at_level(logging.WARNING):
+        await asyncio.gather(asyncio.create_task(run(agent)), return_exceptions=True)
     assert whole(conversation(states[-1])) == [1, 2, 3]
+    assert ["before their run ended" in record.message for record in caplog.records if record.levelno > 20] == [True]
 
 
 @pytest.mark.usefixtures("brief")
