@@ -26,8 +26,8 @@ from haybaler_filesystem import FileSystemToolResultStore
 from haybaler_s3 import S3ToolResultStore
 
 WRITE_SECONDS = 0.05
-CALL_SECONDS = 0.2  # of the model, in whole runs; a real one takes longer
-STEPS = 12
+CALL_SECONDS = 0.06  # of the model, in whole runs; a real one takes far longer
+STEPS = 8
 CHARACTERS = 8_000  # of each result
 
 BEHIND = f"{HAYBALER}, write_behind=True"
@@ -58,11 +58,12 @@ class SlowStore(haybaler.BaseToolResultStore):
         self.entries.pop(path, None)
 
 
-# Makes a store for each of the three, in a folder of its own.
-Stores = dict[str, Callable[[str], Any]]
+Maker = Callable[[str], Any]  # makes a store, in a folder of its own
 
 
-def _stores(endpoint: str) -> dict[str, Stores]:
+def _stores(endpoint: str) -> dict[str, dict[str, Maker]]:
+    """Return, for each kind of store, haybaler's and the one that goes with Haystack's hook."""
+
     def s3_store(folder: str) -> S3ToolResultStore:
         return S3ToolResultStore(BUCKET, prefix=Path(folder).name, endpoint_url=endpoint)
 
@@ -74,13 +75,25 @@ def _stores(endpoint: str) -> dict[str, Stores]:
 
     return {
         f"{WRITE_SECONDS * 1000:.0f} ms a write": {HAYBALER: slow_store, HAYSTACK: slow_store},
-        "files, fsync": {HAYBALER: file_store, HAYSTACK: HaystackFileStore},
+        "files, fsync": {HAYBALER: file_store, f"{HAYSTACK}, no fsync": HaystackFileStore},
         "S3 (rclone)": {HAYBALER: s3_store, HAYSTACK: s3_store},
     }
 
 
+def _cases(
+    kind: str, stores: dict[str, Maker], case: Callable[[str, Maker], Callable[[], AbstractContextManager[Action]]]
+) -> list[Case]:
+    ours, theirs = stores
+    return [
+        Case(kind, BEHIND, case(BEHIND, stores[ours])),
+        Case(kind, AT_ONCE, case(AT_ONCE, stores[ours])),
+        Case(kind, theirs, case(theirs, stores[theirs])),
+        Case(kind, RAW, case(AT_ONCE, lambda _: haybaler.InMemoryToolResultStore())),
+    ]
+
+
 def _hook(who: str, store: Any, window: int) -> Any:
-    if who == HAYSTACK:
+    if who.startswith(HAYSTACK):
         compactor: Any = haystack_compaction.ToolResultOffloadCompactor(store)
         return haystack_compaction.CompactionHook(compactor, context_window=window)
     compactor = haybaler.ToolResultOffloadCompactor(store, write_behind=who == BEHIND)
@@ -96,7 +109,7 @@ def _folder() -> Iterator[str]:
         shutil.rmtree(folder)
 
 
-def _one_call(who: str, make_store: Callable[[str], Any]) -> Callable[[], AbstractContextManager[Action]]:
+def _one_call(who: str, make_store: Maker) -> Callable[[], AbstractContextManager[Action]]:
     messages = conversation(42, 20 * CHARACTERS)
     window = int(haybaler.ApproximateTokenCounter().count(messages) / 0.8)
 
@@ -128,13 +141,8 @@ async def one_call(*, repetitions: int, quick: bool) -> Group:
     os.environ.update(ENVIRONMENT)
     cases: list[Case] = []
     with s3_server() as server:
-        for store, makers in _stores(server.endpoint).items():
-            cases += [
-                Case(store, BEHIND, _one_call(BEHIND, makers[HAYBALER])),
-                Case(store, AT_ONCE, _one_call(AT_ONCE, makers[HAYBALER])),
-                Case(store, HAYSTACK, _one_call(HAYSTACK, makers[HAYSTACK])),
-                Case(store, RAW, _one_call(AT_ONCE, lambda _: haybaler.InMemoryToolResultStore())),
-            ]
+        for kind, stores in _stores(server.endpoint).items():
+            cases += _cases(kind, stores, _one_call)
         await measure(cases, repetitions=repetitions)
     return Group(
         "behind",
@@ -174,12 +182,12 @@ def _fetch() -> Tool:
     return Tool("fetch", "Fetches a page.", parameters, function=fetch, async_function=fetch_async)
 
 
-def _one_run(who: str, make_store: Callable[[str], Any]) -> Callable[[], AbstractContextManager[Action]]:
+def _one_run(who: str, make_store: Maker) -> Callable[[], AbstractContextManager[Action]]:
     @contextmanager
     def prepare() -> Iterator[Action]:
         with _folder() as folder:
             behind = haybaler.WriteBehindHook()
-            hook = _hook(who, make_store(folder), 6 * CHARACTERS // 4)
+            hook = _hook(who, make_store(folder), 4 * CHARACTERS // 4)
             agent = Agent(
                 chat_generator=_Model(),
                 tools=[_fetch()],
@@ -202,18 +210,10 @@ def _one_run(who: str, make_store: Callable[[str], Any]) -> Callable[[], Abstrac
 
 async def one_run(*, repetitions: int, quick: bool) -> Group:
     """Time a whole run."""
-    os.environ.update(ENVIRONMENT)
     cases: list[Case] = []
-    with s3_server() as server:
-        stores = _stores(server.endpoint)
-        for store in list(stores)[:1] if quick else stores:
-            cases += [
-                Case(store, BEHIND, _one_run(BEHIND, stores[store][HAYBALER])),
-                Case(store, AT_ONCE, _one_run(AT_ONCE, stores[store][HAYBALER])),
-                Case(store, HAYSTACK, _one_run(HAYSTACK, stores[store][HAYSTACK])),
-                Case(store, RAW, _one_run(AT_ONCE, lambda _: haybaler.InMemoryToolResultStore())),
-            ]
-        await measure(cases, repetitions=repetitions)
+    for kind, stores in list(_stores("").items())[: 1 if quick else 2]:
+        cases += _cases(kind, stores, _one_run)
+    await measure(cases, repetitions=repetitions)
     return Group(
         "behind-run",
         f"A run of {STEPS} steps, {CALL_SECONDS * 1000:.0f} ms for a call of the model",

@@ -9,9 +9,9 @@ from haystack.dataclasses import ChatMessage, ToolCallResult
 
 from haybaler.effects import Steps, await_effect, in_turn, in_worker
 from haybaler.errors import StoreError
-from haybaler.in_flight import Batch, Ongoing, failure_fields
 from haybaler.parts import Part, is_empty, is_text, parts_of
 from haybaler.planning import OffloadPlan
+from haybaler.prepared import Batch, Ongoing, failure_fields
 from haybaler.run_writes import RunWrites
 from haybaler.stores.names import slug
 from haybaler.stores.writing import delete_quietly, write_items
@@ -134,10 +134,15 @@ def hand_over(
     :param timeout: Seconds for the batch; None for no limit.
     :returns: Steps that end in the new conversation, or None if nothing was replaced.
     """
-    swaps = yield from in_worker(plan.assume)
-    if not swaps:
+
+    def prepared() -> Batch | None:
+        swaps = plan.assume()
+        return Batch(swaps, store, timeout=timeout, ongoing=ongoing) if swaps else None
+
+    batch = yield from in_worker(prepared)
+    if batch is None:
         return None
-    writes.prepare(Batch(swaps, store, timeout, ongoing))
+    writes.prepare(batch)
     return plan.messages
 
 

@@ -10,7 +10,8 @@ from weakref import finalize, ref
 
 from haystack.dataclasses import ChatMessage
 
-from haybaler.in_flight import Batch, WriteInFlight
+from haybaler.in_flight import WriteInFlight
+from haybaler.prepared import Batch
 from haybaler.stores.driver import Content
 from haybaler.stores.unwritten import Unwritten
 from haybaler.swaps import Swap, standing
@@ -52,11 +53,11 @@ class RunWrites:
             self._is_open = False
             return
         own = ref(task)  # a task that has failed refers to everything that was in its way
-        gone = finalize(run, _call_in, asyncio.get_running_loop(), self._run_is_over, undo)
+        gone = finalize(run, _call_in, asyncio.get_running_loop(), lambda: self.end(undo, returns=True))
         gone.atexit = False
 
         def task_is_done(task: "Task[Any]") -> None:
-            self._run_is_over(undo, cancelled=task.cancelled())
+            self.end(undo, returns=not task.cancelled())
 
         def detach() -> None:
             gone.detach()
@@ -71,10 +72,29 @@ class RunWrites:
         self._is_open = False
         self._is_closing = True
 
-    def closed(self) -> None:
-        """End. Nothing is in flight any more."""
+    def end(self, undo: Callable[[Sequence[Swap]], None], *, returns: bool = False) -> None:
+        """
+        End. If anything is still in flight, the run was cancelled or has failed, or nobody has closed it.
+
+        :param undo: Puts results back into the run's conversation, if it is still there.
+        :param returns: Whether somebody may get the conversation as it is now.
+        """
+        self._is_open = False
         self._detach()
         self._detach = _nothing
+        unsettled, self._unsettled = self._unsettled, []
+        left = [write for write in unsettled if returns and write.is_wanted]
+        given_up = [write for write in unsettled if write not in left]
+        undo([swap for write in given_up for swap in write.unconfirmed])
+        for write in given_up:
+            write.give_up()
+        for write in left:
+            write.leave()
+        if left:
+            logger.warning(
+                "A run has ended without waiting for its tool results to be written. Is the WriteBehindHook registered "
+                "under `after_run` as well?"
+            )
 
     def accepts(self) -> bool:
         """
@@ -113,9 +133,11 @@ class RunWrites:
         prepared, self._prepared = self._prepared, []
         for batch in prepared:
             if swaps := standing(batch.swaps, messages):
-                kept = Batch(swaps, batch.store, batch.timeout, batch.ongoing)
                 write = WriteInFlight(
-                    kept, step=step, held=self._held, has_returned=lambda: has_returned() and not self._is_closing
+                    batch.only(swaps),
+                    step=step,
+                    held=self._held,
+                    has_returned=lambda: has_returned() and not self._is_closing,
                 )
                 self._unsettled.append(write)
 
@@ -136,7 +158,7 @@ class RunWrites:
         """
         self._unsettled.remove(write)
         self._is_trusted = self._is_trusted and not write.failures
-        write.settle()
+        write.settled()
 
     def held(self, reference: object) -> Content | None:
         """
@@ -147,32 +169,14 @@ class RunWrites:
         """
         return self._held.get(reference)
 
-    def _run_is_over(self, undo: Callable[[Sequence[Swap]], None], *, cancelled: bool = False) -> None:
-        """Deal with what is in flight, after the end of a run that did not close."""
-        self.closed()
-        self._is_open = False
-        unsettled, self._unsettled = self._unsettled, []
-        left = [write for write in unsettled if write.is_wanted and not cancelled]
-        given_up = [write for write in unsettled if write not in left]
-        undo([swap for write in given_up for swap in write.unconfirmed])
-        for write in given_up:
-            write.give_up()
-        if left:
-            logger.warning(
-                "A run has returned while its tool results were still being written: register the WriteBehindHook "
-                "under `after_run` as well."
-            )
-        for write in left:
-            write.leave()
-
     def __reduce__(self) -> tuple[type["RunWrites"], tuple[()]]:
         """A copy of a run's `State` is another run, with nothing in flight."""
         return RunWrites, ()
 
 
-def _call_in(loop: AbstractEventLoop, function: Callable[..., object], *args: object) -> None:
+def _call_in(loop: AbstractEventLoop, function: Callable[[], object]) -> None:
     with suppress(RuntimeError):  # the loop is closed; it has stopped all its tasks before
-        loop.call_soon_threadsafe(function, *args)
+        loop.call_soon_threadsafe(function)
 
 
 def _nothing() -> None:

@@ -1,6 +1,6 @@
 """A message whose results are replaced by pointers: what goes into the store, and the way there and back."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -138,34 +138,41 @@ def fates(swaps: Iterable[Swap], outcomes: Sequence[str | StoreError]) -> list[F
     ]
 
 
-def standing(swaps: Iterable[Swap], messages: Iterable[ChatMessage]) -> list[Swap]:
+def standing(swaps: Sequence[Swap], messages: Iterable[ChatMessage]) -> list[Swap]:
     """
     Return the swaps whose pointers are part of a conversation.
 
     :param swaps: The swaps.
     :param messages: The conversation.
-    :returns: Those of which a message has all references, in their order.
+    :returns: Those whose pointer is there, or a copy of it, in their order.
     """
-    there = {tuple(offloaded_references(message)) for message in messages}
-    return [swap for swap in swaps if tuple(swap.references) in there]
+    there = {id(message) for message in messages}
+    if all(id(swap.pointer) in there for swap in swaps):
+        return list(swaps)
+    references = {tuple(offloaded_references(message)) for message in messages}
+    return [swap for swap in swaps if tuple(swap.references) in references]
 
 
-def undone(swaps: Iterable[Swap], messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+def undone(swaps: Sequence[Swap], messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """
     Put the original messages back where their pointers still are.
 
-    A pointer is told by its references, for other hooks copy messages. Where it was dropped, or replaced by something
-    that does not lead to the store any more, there is nothing to put back.
+    A pointer may be a copy, for other hooks copy messages; it is told by its references. Where it was dropped, or
+    replaced by something that does not lead to the store any more, there is nothing to put back.
 
     :param swaps: The swaps to undo.
     :param messages: The conversation; it is not touched.
     :returns: The conversation with the originals.
     """
-    of_references = {tuple(swap.references): swap for swap in swaps}
-    return [_original(message, of_references.get(tuple(offloaded_references(message)))) for message in messages]
+    originals = {id(swap.pointer): swap.slot.message for swap in swaps}
+    restored = [originals.get(id(message), message) for message in messages]
+    there = {id(message) for message in messages}
+    copied = {tuple(swap.references): swap for swap in swaps if id(swap.pointer) not in there}
+    return [_original(message, copied) for message in restored] if copied else restored
 
 
-def _original(message: ChatMessage, swap: Swap | None) -> ChatMessage:
+def _original(message: ChatMessage, copied: Mapping[tuple[str, ...], Swap]) -> ChatMessage:
+    swap = copied.get(tuple(offloaded_references(message)))
     if swap is None:
         return message
     texts = [result.result for result in message.tool_call_results if isinstance(result.result, str)]

@@ -58,6 +58,7 @@ def nothing_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clean-up that cannot end is given up soon."""
     monkeypatch.setattr("haybaler.in_flight.CLEAN_UP_SECONDS", 0.1)
+    monkeypatch.setattr("haybaler.prepared.CLEAN_UP_SECONDS", 0.1)
     monkeypatch.setattr("haybaler.stores.writing.CLEAN_UP_SECONDS", 0.05)
 
 
@@ -279,7 +280,54 @@ async def test_whoever_still_has_the_conversation_of_a_failed_run_has_all_of_it(
 
 
 @anyio_test
-async def test_a_failed_write_of_a_failed_run_is_put_back_as_well() -> None:
+async def test_a_run_that_goes_on_although_its_last_hook_was_cancelled_returns_everything() -> None:
+    """Somebody gives hooks a timeout."""
+    store = FaultyStore(InMemoryToolResultStore(), writes={2: HANGS})
+    behind = WriteBehindHook()
+
+    class Timed:
+        def run(self, state: State) -> None:
+            raise NotImplementedError
+
+        async def run_async(self, state: State) -> None:
+            with anyio.move_on_after(0.05):
+                await behind.run_async(state)
+
+    agent = agent_with(offloading(store), model=ScriptedModel(work(3)))
+    agent.hooks["after_run"] = [Timed()]  # type: ignore[list-item]
+    messages = await run(agent)
+    assert whole(messages) == [1, 2, 3]
+    await until(lambda: not tasks_left())
+    assert entries(store) == {}
+
+
+@anyio_test
+async def test_a_run_that_is_cancelled_on_its_way_out_is_undone_as_well(caplog: pytest.LogCaptureFixture) -> None:
+    """It has a reason to end, but has returned nothing: somebody's hook stands before haybaler's."""
+    store = FaultyStore(InMemoryToolResultStore(), writes={2: HANGS})
+
+    class Hanging:
+        def run(self, state: State) -> None:
+            raise NotImplementedError
+
+        async def run_async(self, state: State) -> None:
+            await store.hanging.wait_async()
+            task.cancel()
+            await asyncio.sleep(3600)
+
+    agent = agent_with(offloading(store), model=ScriptedModel(work(3)))
+    agent.hooks["after_run"].insert(0, Hanging())  # type: ignore[arg-type]
+    task = asyncio.create_task(run(agent))
+    with caplog.at_level(logging.WARNING):
+        await asyncio.gather(task, return_exceptions=True)
+        await until(lambda: not tasks_left())
+    assert task.cancelled()
+    assert entries(store) == {}
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@anyio_test
+async def test_a_failed_write_of_a_failed_run_is_put_back_as_well(caplog: pytest.LogCaptureFixture) -> None:
     """It had failed before the run did, and was waiting for the next hook."""
     store = FaultyStore(InMemoryToolResultStore(), every_write=DOWN)
     states: list[State] = []
@@ -293,8 +341,10 @@ async def test_a_failed_write_of_a_failed_run_is_put_back_as_well() -> None:
             raise RuntimeError("no answer")
 
     agent = agent_with(offloading(store), model=Model(work(6), meanwhile), after=[FunctionHook(function=watch)])
-    await asyncio.gather(asyncio.create_task(run(agent)), return_exceptions=True)
+    with caplog.at_level(logging.WARNING):
+        await asyncio.gather(asyncio.create_task(run(agent)), return_exceptions=True)
     assert whole(conversation(states[-1])) == [1, 2, 3]
+    assert ["before their run ended" in record.message for record in caplog.records if record.levelno > 20] == [True]
 
 
 @pytest.mark.usefixtures("brief")
@@ -423,18 +473,23 @@ async def test_closing_gives_up_what_hangs_and_the_run_gets_it_back() -> None:
 
 
 def test_a_thousand_runs_share_one_compactor_and_nothing_else() -> None:
+    """The hooks are called as an Agent calls them; a thousand Agents would take longer than all that is looked at."""
     shared = InMemoryToolResultStore()
-    hook = offloading(shared)
-    stores = [FaultyStore(InMemoryToolResultStore(), every_write=Fault(before=0.01)) for _ in range(1_000)]
+    hook, behind = offloading(shared), WriteBehindHook()
+    stores = [FaultyStore(InMemoryToolResultStore(), every_write=Fault(before=0.05)) for _ in range(1_000)]
+    schema = Agent(chat_generator=ScriptedModel(work(0))).resolved_state_schema
     states: list[weakref.ref[State]] = []
-
-    def watch(state: State) -> None:
-        states.append(weakref.ref(state))
-
-    agent = agent_with(hook, model=ScriptedModel(work(3)), after=[FunctionHook(function=watch)])
+    most: list[int] = []
 
     async def one(store: Any) -> list[ChatMessage]:
-        return await run(agent, hook_context={RESULT_STORE_CONTEXT_KEY: store})
+        data = {"messages": history(3), "hook_context": {RESULT_STORE_CONTEXT_KEY: store}, "step_count": 0}
+        state = State(schema=schema, data=data)
+        states.append(weakref.ref(state))
+        await behind.run_async(state)
+        await hook.run_async(state)
+        most.append(len(hook.compactor._ongoing))  # type: ignore[attr-defined]
+        await behind.run_async(state)
+        return conversation(state)
 
     async def everyone() -> list[list[ChatMessage]]:
         conversations = await asyncio.gather(*map(one, stores))
@@ -445,8 +500,10 @@ def test_a_thousand_runs_share_one_compactor_and_nothing_else() -> None:
         assert set(pointers(messages)) == set(entries(store)) != set()
         assert steps_whole(messages, store) == [1, 2, 3]
         assert len(store.store._unwritten) == 0  # type: ignore[attr-defined]
+    assert max(most) > 10
     assert entries(shared) == {}
     gc.collect()
+    assert len(states) == 1_000
     assert all(state() is None for state in states)
     assert len(hook.compactor._ongoing) == 0  # type: ignore[attr-defined]
 
@@ -496,6 +553,27 @@ async def test_nothing_is_pinned_after_the_run(ended: str) -> None:
     gc.collect()
     assert len(pinned) > 10
     assert [one() for one in pinned if one() is not None] == []
+
+
+@anyio_test
+async def test_what_is_confirmed_is_released_before_the_model_has_replied() -> None:
+    """A reply may take minutes, and a tool hours."""
+    store = FaultyStore(InMemoryToolResultStore(), every_write=Fault(before=0.01))
+    states: list[State] = []
+    held: list[tuple[int, int, int]] = []
+
+    def watch(state: State) -> None:
+        states.append(state)
+
+    async def meanwhile(_: int, messages: list[ChatMessage]) -> None:
+        if pointers(messages):
+            for wait in (False, True):
+                await until(lambda: not (wait and tasks_left()))  # noqa: B023 - it is awaited here
+                held.append((len(run_writes(states[-1])._held), len(store.store._unwritten), len(entries(store))))  # type: ignore[attr-defined]
+
+    agent = agent_with(offloading(store), model=Model(work(4), meanwhile), after=[FunctionHook(function=watch)])
+    await run(agent)
+    assert held[:2] == [(2, 2, 0), (0, 0, 2)]
 
 
 @anyio_test

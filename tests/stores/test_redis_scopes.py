@@ -10,7 +10,6 @@ from tests.services.redis_servers import RedisServer, redis_server
 
 from haybaler.effects import Steps, in_worker
 from haybaler.errors import ReferenceNotFoundError, StoreError
-from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import DeletedScope, StoreEntry
 from haybaler_redis import RedisToolResultStore, removing
 from haybaler_redis.removing import SCAN_COUNT, _scan

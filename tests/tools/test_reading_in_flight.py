@@ -18,10 +18,10 @@ from haybaler import (
     InMemoryToolResultStore,
     InvalidReferenceError,
     ReferenceNotFoundError,
-    StoreEntry,
     StoreUnavailableError,
     ToolResultToolset,
 )
+from haybaler.stores.unwritten import Contents
 from haybaler.testing import Fault, FaultyStore
 from haybaler.workers import run_in_worker
 
@@ -162,7 +162,7 @@ async def test_the_store_object_reads_what_is_on_its_way_from_anywhere(outcome: 
     memory = InMemoryToolResultStore()
     scope = memory.scoped("user").scoped("run")
     fault = Fault(hang_before=True, error=StoreUnavailableError("down") if outcome == "failed" else None)
-    store = FaultyStore(scope, every_write=fault)  # type: ignore[arg-type]
+    store = FaultyStore(scope, every_write=fault)
     read: list[object] = []
 
     async def meanwhile(_: int, messages: list[ChatMessage]) -> None:
@@ -197,19 +197,31 @@ async def test_the_store_object_reads_what_is_on_its_way_from_anywhere(outcome: 
 
 async def test_what_is_deleted_while_it_is_being_written_is_not_read_any_more() -> None:
     store = InMemoryToolResultStore()
+    a, b = store.reference("a"), store.reference("b")
     for delete in (store.delete_async, lambda references: run_in_worker(store.delete, references)):
-        store.hold_entries([StoreEntry("a", "text"), StoreEntry("b", b"bytes")])
-        assert await store.read_async(store.reference("b")) == b"bytes"
-        await delete([store.reference("a")])
+        held: Contents = {a: "text", b: b"bytes"}
+        store.hold_entries(held)
+        assert await store.read_async(b) == b"bytes"
+        await delete([a])
         with pytest.raises(ReferenceNotFoundError):
-            await store.read_async(store.reference("a"))
-        assert store.read(store.reference("b")) == b"bytes"
-    store.scoped("s").hold_entries([StoreEntry("c", "")])
-    assert store.scoped("s").read(store.scoped("s").reference("c")) == ""
-    await store.scoped("s").delete_scope_async()
+            await store.read_async(a)
+        assert store.read(b) == b"bytes"
+        store.release_entries(held)
+        store.release_entries(held)
+        with pytest.raises(ReferenceNotFoundError):
+            store.read(b)
+
+
+async def test_what_is_held_is_gone_with_its_scope() -> None:
+    store = InMemoryToolResultStore()
+    scope = store.scoped("s")
+    store.hold_entries({store.reference("b"): "outside"})
+    scope.hold_entries({scope.reference("c"): ""})
+    assert scope.read(scope.reference("c")) == ""
+    await scope.delete_scope_async()
     with pytest.raises(ReferenceNotFoundError):
-        store.scoped("s").read(store.scoped("s").reference("c"))
-    assert store.read(store.reference("b")) == b"bytes"
+        scope.read(scope.reference("c"))
+    assert store.read(store.reference("b")) == "outside"
     store.delete_scope()
     with pytest.raises(ReferenceNotFoundError):
         store.read(store.reference("b"))

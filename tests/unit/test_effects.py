@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.compactors.subjects import COLOURS
 
-from haybaler.effects import Effect, Steps, await_effect, in_worker, perform, perform_async
+from haybaler.effects import Effect, Steps, await_effect, in_worker, is_asynchronous, perform, perform_async
 
 each_colour = pytest.mark.parametrize("colour", COLOURS)
 
@@ -114,3 +114,8 @@ def test_work_goes_to_a_worker_thread_for_asynchronous_callers_only(colour: str)
         return (yield from in_worker(threading.current_thread))
 
     assert (carry_out(colour, steps()) is threading.current_thread()) is (colour == "sync")
+
+
+def test_steps_can_tell_by_which_driver_they_are_carried_out() -> None:
+    assert perform(is_asynchronous()) is False
+    assert asyncio.run(perform_async(is_asynchronous())) is True

@@ -9,7 +9,7 @@ import pytest
 from anyio import CapacityLimiter
 
 from haybaler.testing import Cancellation, each_cancellation
-from haybaler.workers import WORKERS, PerLoop, clean_up, map_bounded, run_in_worker
+from haybaler.workers import WORKERS, PerLoop, clean_up, map_bounded, run_in_worker, see_through
 
 
 @pytest.mark.anyio
@@ -335,3 +335,35 @@ async def test_the_error_of_a_clean_up_is_raised_as_it_is() -> None:
 
     with pytest.raises(OSError, match="no"):
         await clean_up(tidy, seconds=10)
+
+
+async def test_what_is_seen_through_begins_anew_after_each_cancellation() -> None:
+    begun: list[int] = []
+
+    async def work() -> str:
+        begun.append(len(begun))
+        await asyncio.sleep(0.001)
+        return "done"
+
+    async def own() -> tuple[str | None, int]:
+        task = asyncio.current_task()
+        assert task is not None
+        return await see_through(work, seconds=20), task.cancelling()
+
+    task = asyncio.create_task(own())
+    for number in range(1, 4):
+        while len(begun) < number:  # noqa: ASYNC110 - it begins in its own time
+            await asyncio.sleep(0)
+        task.cancel()
+    assert await task == ("done", 0)
+    assert len(begun) == 4
+
+
+@pytest.mark.anyio
+async def test_seeing_through_ends_when_its_time_is_over_and_not_with_a_scope_around_it() -> None:
+    reached: list[str | None] = []
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        reached.append(await see_through(lambda: asyncio.sleep(0, "done"), seconds=20))
+        reached.append(await see_through(lambda: asyncio.sleep(3600, "done"), seconds=0.01))
+    assert reached == ["done", None]

@@ -14,10 +14,10 @@ from haybaler.economy import invalidated
 from haybaler.effects import Steps, is_asynchronous
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.context import MINIMUM_GAIN_CONTEXT_KEY, RESULT_STORE_CONTEXT_KEY, RUN_WRITES_CONTEXT_KEY
-from haybaler.in_flight import Ongoing
 from haybaler.interop import optional_method
 from haybaler.offloading import carry_out, hand_over, slot_for
 from haybaler.planning import OffloadPlan, unprotected_results
+from haybaler.prepared import Ongoing
 from haybaler.references import COMPACTION_META, compaction_mark, is_offloaded, is_read_back
 from haybaler.run_writes import RunWrites
 from haybaler.serialization import deserialize_parts, serialized

@@ -51,13 +51,18 @@ class WriteBehindHook:
 
     def _steps(self, state: State) -> Steps[None]:
         writes = run_writes(state)
-        if not writes.was_opened:
-            if (yield from is_asynchronous()):
-                writes.open(state, _undo_later(state))
-        else:
+        if writes.was_opened:
             writes.close()
-            yield from settle(state)
-            writes.closed()
+            try:
+                yield from settle(state)
+            except GeneratorExit:
+                raise  # abandoned together with its event loop: nothing can be stopped any more
+            except BaseException:
+                writes.end(_undo_later(state))  # whatever becomes of the run, it is told of nothing unconfirmed
+                raise
+            writes.end(_undo_later(state))
+        elif (yield from is_asynchronous()):
+            writes.open(state, _undo_later(state))
 
     def to_dict(self) -> dict[str, Any]:
         """
@@ -92,7 +97,7 @@ def settle(state: State) -> Steps[bool]:
         if write.task.done():  # a synchronous caller cannot wait for it
             changed = _undo(state, write.unconfirmed) or changed
             writes.settle(write)
-            log_failures([(swap.slot, error) for swap, error in write.failures], write.batch.store)
+            log_failures(write.failures, write.batch.store)
     return changed
 
 

@@ -16,7 +16,7 @@ from haybaler.stores.group_writer import GroupWriter
 from haybaler.stores.lifetime import StoreLifetime
 from haybaler.stores.names import MAX_NAME, checked_scope, encode_name, encode_scope, is_name
 from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
-from haybaler.stores.unwritten import Unwritten
+from haybaler.stores.unwritten import Contents, Unwritten
 from haybaler.workers import PerLoop
 
 MAX_REFERENCE = 512
@@ -122,28 +122,28 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         except Exception as error:  # noqa: BLE001 - the contract promises outcomes
             return batch.failed(error)
 
-    def hold_entries(self, entries: Sequence[StoreEntry]) -> None:
+    def hold_entries(self, contents: Contents) -> None:
         """
         Answer reads of entries from memory, until they are released; optional for a store.
 
         For whoever tells others references of entries that are only being written.
 
-        :param entries: The entries, as they will be written.
+        :param contents: Content by reference. What the holder takes out of it is read from the backend again.
         """
-        self._unwritten.add(dict(self._batch(entries).items))
+        self._unwritten.add(contents)
 
-    def release_entries(self, references: Sequence[str]) -> None:
+    def release_entries(self, contents: Contents) -> None:
         """
         Read entries from the backend again; optional for a store.
 
-        :param references: References of this store and scope, held or not.
+        :param contents: The very object that was given to `hold_entries`.
         """
-        self._unwritten.discard(map(self._path, references))
+        self._unwritten.remove(contents)
 
     def read(self, reference: str) -> Content:
         """As `ToolResultStore.read`: what was written, in type and content."""
         path = self._path(reference)
-        if (held := self._unwritten.get(path)) is not None:
+        if (held := self._unwritten.get(reference)) is not None:
             return held
         with _mapped("read an entry"):
             return self._get(path)
@@ -151,7 +151,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
     async def read_async(self, reference: str) -> Content:
         """As `ToolResultStore.read_async`: what was written, in type and content."""
         path = self._path(reference)
-        if (held := self._unwritten.get(path)) is not None:
+        if (held := self._unwritten.get(reference)) is not None:
             return held
         with _mapped("read an entry"):
             return await self._get_async(path)
@@ -167,7 +167,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         :raises StoreError: As `read`. Damage that leaves the size as it was may go unnoticed here.
         """
         path = self._path(reference)
-        if (held := self._unwritten.get(path)) is not None:
+        if (held := self._unwritten.get(reference)) is not None:
             return page_of(held, offset, limit)
         with _mapped("read an entry"):
             return self._get_page(path, offset, limit)
@@ -183,7 +183,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         :raises StoreError: As `read_page`.
         """
         path = self._path(reference)
-        if (held := self._unwritten.get(path)) is not None:
+        if (held := self._unwritten.get(reference)) is not None:
             return page_of(held, offset, limit)
         with _mapped("read an entry"):
             return await self._get_page_async(path, offset, limit)
@@ -191,14 +191,14 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
     def delete(self, references: Sequence[str]) -> None:
         """As `ToolResultStore.delete`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
-        self._unwritten.discard(paths)
+        self._unwritten.discard(references)
         with _mapped("delete entries"):
             self._remove_many(paths)
 
     async def delete_async(self, references: Sequence[str]) -> None:
         """As `ToolResultStore.delete_async`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
-        self._unwritten.discard(paths)
+        self._unwritten.discard(references)
         with _mapped("delete entries"):
             await self._remove_many_async(paths)
 
@@ -212,7 +212,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         :returns: How many entries were removed, and how many bytes.
         :raises StoreError: If the backend cannot, or failed in the middle; calling again goes on.
         """
-        self._unwritten.discard_folder(self._scope_path)
+        self._unwritten.discard_under(self._prefix)
         with _mapped("delete a scope"):
             return self._remove_scope(self._scope_path)
 
@@ -223,7 +223,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         :returns: How many entries were removed, and how many bytes.
         :raises StoreError: As `delete_scope`.
         """
-        self._unwritten.discard_folder(self._scope_path)
+        self._unwritten.discard_under(self._prefix)
         with _mapped("delete a scope"):
             return await self._remove_scope_async(self._scope_path)
 

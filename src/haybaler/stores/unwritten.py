@@ -1,57 +1,75 @@
 """Entries that are on their way into a store, so that reading never depends on how far their write has come."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from haybaler.stores.driver import Content
 
+Contents = dict[str, Content]  # by reference
+
 
 class Unwritten:
     """
-    Contents by name, a reference or a path, from before their write begins until it is confirmed.
+    What is held in memory from before its write begins until it is confirmed, one dictionary for each batch.
 
-    Each method is one step of a dictionary, so threads and event loops may share an object.
+    Taking a batch in and out costs the same whatever its size. Each method is made of single steps of dictionaries, so
+    threads and event loops may share an object.
     """
 
     def __init__(self) -> None:
-        self._contents: dict[str, Content] = {}
+        self._batches: dict[int, Contents] = {}
 
     def __len__(self) -> int:
-        return len(self._contents)
+        return sum(map(len, list(self._batches.values())))
 
-    def add(self, contents: Mapping[str, Content]) -> None:
+    def add(self, batch: Contents) -> None:
         """
-        Hold contents.
+        Hold a batch.
 
-        :param contents: Content by name; one that is held already is replaced.
+        :param batch: Its contents. Whoever adds it takes out what is confirmed.
         """
-        self._contents.update(contents)
+        self._batches[id(batch)] = batch
 
-    def discard(self, names: Iterable[str]) -> None:
+    def remove(self, batch: Contents) -> None:
         """
-        Let go of contents.
+        Let go of a batch.
 
-        :param names: Their names; those that are not held are passed over.
+        :param batch: The very object that was added; one that is not held is passed over.
         """
-        for name in names:
-            self._contents.pop(name, None)
+        self._batches.pop(id(batch), None)
 
-    def discard_folder(self, folder: str) -> None:
+    def discard(self, references: Iterable[str]) -> None:
         """
-        Let go of every content whose name begins in a certain way.
+        Let go of single contents.
 
-        :param folder: What the names begin with.
+        :param references: Their references; those that are not held are passed over.
         """
-        self.discard([name for name in list(self._contents) if name.startswith(folder)])
+        if self._batches:
+            for reference in references:
+                for batch in list(self._batches.values()):
+                    batch.pop(reference, None)
 
-    def get(self, name: object) -> Content | None:
+    def discard_under(self, prefix: str) -> None:
+        """
+        Let go of every content whose reference begins in a certain way.
+
+        :param prefix: What the references begin with.
+        """
+        for batch in list(self._batches.values()):
+            self.discard([reference for reference in list(batch) if reference.startswith(prefix)])
+
+    def get(self, reference: object) -> Content | None:
         """
         Return a content.
 
-        :param name: Its name.
+        :param reference: Its reference.
         :returns: The content, or None if it is not held.
         """
-        return self._contents.get(name) if isinstance(name, str) else None
+        if isinstance(reference, str):
+            for batch in list(self._batches.values()):
+                if (content := batch.get(reference)) is not None:
+                    return content
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from haybaler.errors import StoreError, StoreTimeoutError
 from haybaler.interop import asynchronous, has_asynchronous, has_synchronous, method, synchronous
 from haybaler.stores.driver import Content, write_failure
 from haybaler.stores.protocol import StoreEntry
+from haybaler.stores.unwritten import Contents
 from haybaler.workers import clean_up, map_bounded, run_or_undo
 
 logger = logging.getLogger(__name__)
@@ -135,28 +136,28 @@ def _take_back(store: Any, outcome: object) -> None:
     delete_quietly(store, [reference for reference in outcomes if isinstance(reference, str)]).run()
 
 
-def hold_items(store: Any, items: Sequence[tuple[str, Content]]) -> None:
+def hold_contents(store: Any, contents: Contents) -> None:
     """
     Have a store answer reads of entries that are only being written, if it can.
 
     :param store: Any store; one without `hold_entries` is left alone.
-    :param items: Keys and contents.
+    :param contents: Content by reference.
     """
     if hasattr(store, "hold_entries"):
         with suppress(Exception):  # it may be somebody else's; the run's own tools know the entries anyway
-            store.hold_entries([StoreEntry(key, content) for key, content in items])
+            store.hold_entries(contents)
 
 
-def release_items(store: Any, references: Sequence[str]) -> None:
+def release_contents(store: Any, contents: Contents) -> None:
     """
     Have a store read entries from its backend again.
 
     :param store: Any store; one without `release_entries` is left alone.
-    :param references: Their references.
+    :param contents: The very object that it was given to hold.
     """
     if hasattr(store, "release_entries"):
         with suppress(Exception):
-            store.release_entries(references)
+            store.release_entries(contents)
 
 
 def delete_quietly(store: Any, references: Sequence[str]) -> Effect[None]:

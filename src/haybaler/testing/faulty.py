@@ -12,6 +12,7 @@ from haybaler.errors import StoreError
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.lifetime import StoreLifetime
 from haybaler.stores.protocol import DeletedScope, StoreEntry, ToolResultStore
+from haybaler.stores.unwritten import Contents
 from haybaler.testing.access import drive
 from haybaler.testing.faults import Fault, Gate, Script
 from haybaler.workers import map_bounded
@@ -89,15 +90,15 @@ class FaultyStore(StoreLifetime):
         """As `ToolResultStore.reference`."""
         return self.store.reference(key)
 
-    def hold_entries(self, entries: Sequence[StoreEntry]) -> None:
+    def hold_entries(self, contents: Contents) -> None:
         """As `BaseToolResultStore.hold_entries`, where the wrapped store has it."""
         if isinstance(self.store, (BaseToolResultStore, FaultyStore)):
-            self.store.hold_entries(entries)
+            self.store.hold_entries(contents)
 
-    def release_entries(self, references: Sequence[str]) -> None:
+    def release_entries(self, contents: Contents) -> None:
         """As `BaseToolResultStore.release_entries`, where the wrapped store has it."""
         if isinstance(self.store, (BaseToolResultStore, FaultyStore)):
-            self.store.release_entries(references)
+            self.store.release_entries(contents)
 
     def write(self, *, key: str, content: str | bytes) -> str:
         """As `ToolResultStore.write`, with the fault of this write."""
