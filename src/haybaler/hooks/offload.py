@@ -1,10 +1,8 @@
 """The hook that moves fresh tool results into a store before the model sees them."""
 
-import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
 from haystack.components.agents.state.state import State
@@ -23,6 +21,7 @@ from haybaler.hooks.carrying import is_carrying
 from haybaler.hooks.context import own_store, run_store
 from haybaler.hooks.lifecycle import run_lifecycle
 from haybaler.hooks.record import RunRecord
+from haybaler.hooks.strategies import Strategies, key_from_text, key_to_text, policy_for
 from haybaler.interop import describe, synchronous
 from haybaler.offloading import carry_out, slot_for
 from haybaler.parts import payload_of
@@ -37,12 +36,8 @@ from haybaler.tools import bind_tools
 
 logger = logging.getLogger(__name__)
 
-_WILDCARDS = frozenset("*?[")
-
 # For choosing on the event loop, the work on one result as that of counting so many characters, without its preview.
 _RESULT_CHARS = 500
-
-Strategies = Mapping[str | tuple[str, ...], AnyOffloadPolicy]
 
 _Result = tuple[int, ToolCallResult, AnyOffloadPolicy]  # its place among the message's results, and its policy
 
@@ -168,7 +163,7 @@ class ToolResultOffloadHook:
         if is_offloaded(message) or is_read_back(message):
             return []
         policies = (
-            (place, result, self._policy_for(result.origin.tool_name))
+            (place, result, policy_for(self.offload_strategies, result.origin.tool_name))
             for place, result in enumerate(message.tool_call_results)
             if self.offload_errors or not result.error
         )
@@ -218,19 +213,6 @@ class ToolResultOffloadHook:
             )
             return False
 
-    def _policy_for(self, tool_name: str) -> AnyOffloadPolicy | None:
-        strategies = self.offload_strategies
-        if tool_name in strategies:
-            return strategies[tool_name]
-        listed = (policy for key, policy in strategies.items() if isinstance(key, tuple) and tool_name in key)
-        matching = (
-            (len([c for c in pattern if c not in _WILDCARDS]), policy)
-            for pattern, policy in _patterns(strategies)
-            if fnmatchcase(tool_name, pattern)
-        )
-        best = max(matching, key=lambda match: match[0], default=(0, None))
-        return next(listed, best[1])
-
     def warm_up(self) -> None:
         """Warm up the counter and the hook's own store."""
         perform(run_lifecycle("warm_up", self.token_counter, self.store))
@@ -258,7 +240,7 @@ class ToolResultOffloadHook:
             self,
             store=serialized(self.store, "store"),
             offload_strategies={
-                json.dumps(list(key)) if isinstance(key, tuple) else key: serialized(policy, "offload policy")
+                key_to_text(key): serialized(policy, "offload policy")
                 for key, policy in self.offload_strategies.items()
             },
             preview_chars=self.preview_chars,
@@ -278,7 +260,7 @@ class ToolResultOffloadHook:
         deserialize_parts(data, "store", "token_counter")
         policies = data.get("init_parameters", {}).get("offload_strategies") or {}
         deserialize_parts({"init_parameters": policies}, *policies)
-        data["init_parameters"]["offload_strategies"] = {_strategy_key(key): policy for key, policy in policies.items()}
+        data["init_parameters"]["offload_strategies"] = {key_from_text(key): policy for key, policy in policies.items()}
         return default_from_dict(cls, data)
 
 
@@ -293,20 +275,3 @@ def _warn_of_agents_without_the_store(state: State) -> None:
                 "Register the ToolResultOffloadHook under `before_tool` as well.",
                 extra={"tools": names},
             )
-
-
-def _strategy_key(text: str) -> str | tuple[str, ...]:
-    try:
-        names = json.loads(text)
-    except ValueError:
-        return text
-    is_tuple = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return tuple(names) if is_tuple else text  # `[1]` is a pattern for one digit
-
-
-def _patterns(strategies: Strategies) -> Iterator[tuple[str, AnyOffloadPolicy]]:
-    for key, policy in strategies.items():
-        names: Sequence[str] = key if isinstance(key, tuple) else (key,)
-        for name in names:
-            if _WILDCARDS & set(name):
-                yield name, policy
