@@ -13,7 +13,7 @@ from haybaler_filesystem import FileSystemToolResultStore
 # The server's own logger: what is decided here is to be seen, whichever command has started the server.
 logger = logging.getLogger("uvicorn.error")
 
-# Entries live for an hour after they were last read: what a killed server leaves behind goes by itself.
+# Entries live for an hour after they were last read: what a run cannot remove itself goes by itself.
 LOCAL_REDIS = "redis://127.0.0.1:6379/0?ttl=3600"
 FILES = "tool_results"
 PROBE_SECONDS = 2.0
@@ -37,9 +37,10 @@ def choose_store(settings: Settings) -> BaseToolResultStore:
     try:
         with (local := store_from_url(LOCAL_REDIS)):
             pass
-    except StoreError:
+    except StoreError as error:
         files = FileSystemToolResultStore(FILES, references="relative")
-        logger.info("Tool results go to files in %s, for no Redis answers on this machine.", files.root)
+        reason = type(error).__name__
+        logger.info("Tool results go to files in %s: no Redis can be used on this machine (%s).", files.root, reason)
         return files
     assert isinstance(local, BaseToolResultStore)
     logger.info("Tool results go to the Redis on this machine.")

@@ -125,7 +125,7 @@ async def test_without_a_setting_the_store_is_a_redis_on_this_machine_or_else_fi
     assert said == {
         "RedisToolResultStore": ["Tool results go to the Redis on this machine."],
         "FileSystemToolResultStore": [
-            f"Tool results go to files in {folder}, for no Redis answers on this machine.",
+            f"Tool results go to files in {folder}: no Redis can be used on this machine (StoreUnavailableError).",
         ],
     }
     assert await files_in(folder) == []
