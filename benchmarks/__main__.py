@@ -13,6 +13,7 @@ from tests.vocabulary import fill_vocabulary
 from benchmarks.compaction import compaction, loading
 from benchmarks.counting import counts, steps
 from benchmarks.files import files
+from benchmarks.group_commit import group_commit
 from benchmarks.neighbours import neighbours
 from benchmarks.offload_step import many_runs, one_step
 from benchmarks.replay import replay
@@ -30,6 +31,7 @@ GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "replay": replay,
     "files": files,
     "s3": s3,
+    "groups": group_commit,
 }
 
 
