@@ -33,7 +33,10 @@ PURE = {
     "planning",
     "references",
     "readback.searching",
+    "stores.group_commit",
+    "stores.grouping",
     "stores.names",
+    "stores.shares",
     "stores.url",
     "usage",
 }
