@@ -14,6 +14,7 @@ from benchmarks.agents import agents, growth
 from benchmarks.compaction import compaction, loading
 from benchmarks.counting import counts, steps
 from benchmarks.files import files
+from benchmarks.group_commit import group_commit
 from benchmarks.neighbours import neighbours
 from benchmarks.offload_step import one_step
 from benchmarks.redis import redis
@@ -39,6 +40,7 @@ GROUPS: dict[str, Callable[..., Awaitable[Group]]] = {
     "s3": s3,
     "behind": one_call,
     "behind-run": one_run,
+    "groups": group_commit,
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from haybaler import BaseToolResultStore, ReferenceNotFoundError, StoreError
+from haybaler import BaseToolResultStore, GroupCommit, ReferenceNotFoundError, StoreError
 from haybaler.testing import MakeStore, StoreConformance
 from haybaler.workers import run_in_worker
 
@@ -16,7 +16,8 @@ class SQLiteToolResultStore(BaseToolResultStore):
     """Keeps results in a table, text as UTF-8 bytes, since SQLite's own text has no lone surrogates."""
 
     def __init__(self, file: str) -> None:
-        super().__init__(location="sqlite:")
+        # What many runs write at the same time goes into one transaction.
+        super().__init__(location="sqlite:", group_commit=GroupCommit(in_flight=1, entries=500))
         self._file = file
 
     def _settings(self) -> dict[str, str]:

@@ -23,6 +23,7 @@ from haybaler.hooks.offload import ToolResultOffloadHook
 from haybaler.hooks.write_behind import WriteBehindHook
 from haybaler.policies import AlwaysOffload, NeverOffload, OffloadOverChars, OffloadOverTokens, OffloadPolicy
 from haybaler.stores.base import BaseToolResultStore
+from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import StoreEntry, ToolResultStore
 from haybaler.stores.registry import store_from_url
@@ -36,6 +37,7 @@ __all__ = [
     "CompactionHook",
     "Compactor",
     "CorruptEntryError",
+    "GroupCommit",
     "HaybalerError",
     "ImageRule",
     "InMemoryToolResultStore",

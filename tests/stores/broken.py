@@ -11,8 +11,10 @@ import pytest
 from tests.stores.examples import AsyncOnlyStore, SyncOnlyStore
 
 from haybaler.errors import StoreError, StoreUnavailableError
+from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.batch import WriteBatch
 from haybaler.stores.driver import Content
+from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import DeletedScope, StoreEntry, ToolResultStore
 from haybaler.testing import MakeStore, StoreConformance
@@ -101,6 +103,16 @@ class TaskForEachEntry(InMemoryToolResultStore):
             self._put(*item)
 
         return list(await asyncio.gather(*(put(item) for item in items)))
+
+
+class GroupsByTheCallersScope(InMemoryToolResultStore):
+    def __init__(self) -> None:
+        super().__init__()
+        BaseToolResultStore.__init__(self, location=self._location, group_commit=GroupCommit(in_flight=1))
+
+    async def _put_many_async(self, items: Sequence[tuple[str, Content]]) -> list[StoreError | None]:
+        await asyncio.sleep(0)
+        return self._put_many([(self._scope_path + path.rpartition("/")[2], content) for path, content in items])
 
 
 class BoundToItsFirstLoop(InMemoryToolResultStore):
@@ -233,6 +245,11 @@ class TestTaskForEachEntry(Suite):
     store_class = TaskForEachEntry
 
 
+class TestGroupsByTheCallersScope(Suite):
+    __test__ = True
+    store_class = GroupsByTheCallersScope
+
+
 class TestBoundToItsFirstLoop(Suite):
     __test__ = True
     store_class = BoundToItsFirstLoop
@@ -354,6 +371,7 @@ BROKEN = {
     TestMixesUpOutcomes: ("test_a_thousand_outcomes_belong_to_their_entries",),
     TestKeepsTheFirst: ("test_of_equal_keys_in_one_batch_the_last_stands",),
     TestTaskForEachEntry: ("test_a_large_batch_keeps_few_operations_in_flight",),
+    TestGroupsByTheCallersScope: ("test_runs_that_write_at_the_same_time_never_mix",),
     TestBoundToItsFirstLoop: (
         "test_it_works_in_a_second_event_loop_when_nobody_closed_it_in_the_first",
         "test_two_event_loops_in_two_threads_use_it_at_once",

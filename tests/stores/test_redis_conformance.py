@@ -24,6 +24,7 @@ class RedisConformance(StoreConformance):
     """What the suites share; `proxy` and `raw` come from them."""
 
     ttl: int | None = 600
+    group_commit = True
 
     @pytest.fixture(autouse=True)
     def place(self, proxy: Proxy, raw: Any, prefix: str) -> Iterator[None]:
@@ -41,7 +42,7 @@ class RedisConformance(StoreConformance):
 
     def _store(self) -> RedisToolResultStore:
         url = f"redis://127.0.0.1:{self._proxy.port}"
-        return RedisToolResultStore(url, prefix=self._prefix, retries=1, ttl=self.ttl)
+        return RedisToolResultStore(url, prefix=self._prefix, retries=1, ttl=self.ttl, group_commit=self.group_commit)
 
     def damage(self, store: ToolResultStore, reference: str) -> bool:
         assert isinstance(store, RedisToolResultStore)
@@ -96,6 +97,7 @@ if EXTERNAL_REDIS is None:
 
     class TestRedis62ForEver(RedisConformance):
         ttl = None
+        group_commit = False
 
         @pytest.fixture
         def proxy(self, redis6_proxy: Proxy) -> Proxy:

@@ -5,11 +5,12 @@ import threading
 from typing import Any
 
 from haybaler.errors import StoreError
-from haybaler.stores.protocol import StoreEntry
+from haybaler.stores.protocol import StoreEntry, ToolResultStore
 from haybaler.testing.access import Access
 from haybaler.testing.contract import Check, MakeStore, StoreContract
 
 _MANY = 1_000
+_RUNS = 50
 
 
 class BatchLaws(StoreContract):
@@ -58,10 +59,31 @@ class BatchLaws(StoreContract):
 
         check(law)
 
+    def test_runs_that_write_at_the_same_time_never_mix(self, make_store: MakeStore) -> None:
+        asyncio.run(_check_runs(make_store()))
+
     def test_a_large_batch_keeps_few_operations_in_flight(self, make_store: MakeStore) -> None:
         store = make_store()
         peak = asyncio.run(_peak_of_a_batch([store.reference(str(number)) for number in range(_MANY)], store))
         assert peak <= self.most_in_flight
+
+
+async def _check_runs(store: ToolResultStore) -> None:
+    bad: Any = None
+    scopes = {f"run {number}": store.scoped(f"run {number}") for number in range(_RUNS)}
+    try:
+        results = await asyncio.gather(
+            *(
+                scope.write_many_async([StoreEntry("a", name), StoreEntry("bad", bad), StoreEntry("b", f"{name} b")])
+                for name, scope in scopes.items()
+            )
+        )
+        for (name, scope), (first, refused, last) in zip(scopes.items(), results, strict=True):
+            assert (first, last) == (scope.reference("a"), scope.reference("b"))
+            assert isinstance(refused, StoreError)
+            assert [await scope.read_async(str(written)) for written in (first, last)] == [name, f"{name} b"]
+    finally:
+        await store.close_async()
 
 
 async def _peak_of_a_batch(references: list[str], store: Any) -> int:
