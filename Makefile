@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# How long `make soak` lasts.
+MINUTES ?= 5
 # One process for each processor; what shares servers stays in one. `make test PARALLEL=` runs everything in one process.
 PARALLEL ?= --numprocesses auto --dist loadscope
 
@@ -20,7 +22,7 @@ export HAYSTACK_TELEMETRY_ENABLED := false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-docker test-floor lint types bench wheels wheel-check clean
+.PHONY: help demo serve test test-docker test-floor soak lint types bench wheels wheel-check clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +51,9 @@ test-docker: .venv/.develop ## Run the conformance tests against the servers of 
 test-floor: .venv-floor/.test ## Run the tests with the lowest supported version of each dependency
 	@echo "Running the tests with the versions in tests/floors.txt"
 	@.venv-floor/bin/python -m pytest $(PARALLEL) $(ARGS)
+
+soak: .venv/.develop ## Let many users work on real stores for MINUTES (5), and see that nothing is lost or left behind
+	@.venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 lint: .venv/.develop ## Check style and formatting
 	@.venv/bin/python -m ruff check .

@@ -9,11 +9,11 @@ from statistics import median
 from time import perf_counter
 
 import redis.asyncio as aioredis
-from examples.own_store import SQLiteToolResultStore
 from tests.services.redis_servers import redis_server
 
 from benchmarks.report import HAYBALER, LOOP, RAW, TIME, Column, Group
 from benchmarks.timing import Action, Case, measure
+from examples.own_store import SQLiteToolResultStore
 from haybaler import BaseToolResultStore, StoreEntry
 from haybaler_redis import RedisToolResultStore
 

@@ -64,7 +64,7 @@ class _Turns:
     def took(self, seconds: float) -> None:
         """Count a computation."""
         self._spent += seconds
-        self._average += (seconds - self._average) * _NEWEST
+        self._average += (seconds - self._average) * (_NEWEST if self._average else 1.0)
         if not self._pass_is_known:
             self._pass_is_known = True
             self._loop.call_soon(self._next_pass)

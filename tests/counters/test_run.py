@@ -15,7 +15,7 @@ from tests.compactors.conversations import answer
 from tests.compactors.subjects import COLOURS, run
 
 from haybaler import ApproximateTokenCounter, SlidingWindowCompactor, TiktokenCounter
-from haybaler.counters.run import INLINE_CHARS, RunTokenCounter
+from haybaler.counters.run import INLINE_CHARS, INLINE_MESSAGES, RunTokenCounter
 from haybaler.effects import perform
 
 each_colour = pytest.mark.parametrize("colour", COLOURS)
@@ -69,6 +69,25 @@ async def test_only_short_texts_are_counted_in_the_thread_of_the_loop(
     await RunTokenCounter(long).count_async(make(INLINE_CHARS + 1))
     assert long.threads
     assert threading.current_thread() not in long.threads
+
+
+@pytest.mark.anyio
+async def test_a_counter_says_up_to_how_many_characters_it_is_quick_but_many_messages_never_are() -> None:
+    class Quick(Witness):
+        inline_chars = 100 * INLINE_CHARS
+
+    long, many = Quick(), Quick()
+    await RunTokenCounter(long).count_async(texts(50 * INLINE_CHARS))
+    assert long.threads == {threading.current_thread()}
+    await RunTokenCounter(many).count_async(texts(*[5] * (INLINE_MESSAGES + 1)))
+    assert threading.current_thread() not in many.threads
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("tokens_per_page", [None, 100])
+async def test_the_estimate_is_quick_with_long_texts_unless_it_looks_through_files(tokens_per_page: int | None) -> None:
+    counter = ApproximateTokenCounter(tokens_per_page=tokens_per_page)
+    assert (counter.inline_chars > 10 * INLINE_CHARS) is (tokens_per_page is None)
 
 
 @pytest.mark.anyio

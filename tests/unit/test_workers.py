@@ -119,6 +119,15 @@ async def test_workers_work_while_the_default_executor_is_full() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_single_item_costs_no_task() -> None:
+    async def task_of(item: int) -> asyncio.Task[object] | None:
+        return asyncio.current_task()
+
+    assert await map_bounded(task_of, [1], limit=5) == [asyncio.current_task()]
+    assert await map_bounded(task_of, [], limit=5) == []
+
+
+@pytest.mark.anyio
 async def test_workers_are_bounded_by_their_own_limiter() -> None:
     lock = threading.Lock()
     in_flight = 0
