@@ -346,6 +346,7 @@ async def test_the_error_of_a_clean_up_is_raised_as_it_is() -> None:
         await clean_up(tidy, seconds=10)
 
 
+@pytest.mark.anyio
 async def test_what_is_seen_through_begins_anew_after_each_cancellation() -> None:
     begun: list[int] = []
 
