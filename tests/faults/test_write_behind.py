@@ -40,6 +40,7 @@ from haybaler import (
 )
 from haybaler.hooks.context import run_writes
 from haybaler.testing import Fault, FaultyStore, each_cancellation
+from haybaler.workers import run_in_worker
 from haybaler_filesystem import FileSystemToolResultStore
 
 anyio_test = pytest.mark.anyio
@@ -468,6 +469,25 @@ async def test_closing_gives_up_what_hangs_and_the_run_gets_it_back() -> None:
 
     messages = await run(agent_with(hook, model=Model(work(4), meanwhile)))
     assert closed == [0]
+    assert steps_whole(messages, store) == [1, 2, 3, 4]
+    assert set(pointers(messages)) == set(entries(store))
+
+
+@anyio_test
+async def test_closing_in_another_loop_leaves_this_loops_writes_alone() -> None:
+    store = FaultyStore(InMemoryToolResultStore(), every_write=HANGS)
+    hook = offloading(store)
+    writing: list[int] = []
+
+    async def meanwhile(_: int, messages: list[ChatMessage]) -> None:
+        if pointers(messages) and not writing:
+            await store.hanging.wait_async()
+            await run_in_worker(lambda: asyncio.run(hook.close_async()))
+            writing.append(store.in_flight)
+            store.release()
+
+    messages = await run(agent_with(hook, model=Model(work(4), meanwhile)))
+    assert writing == [2]
     assert steps_whole(messages, store) == [1, 2, 3, 4]
     assert set(pointers(messages)) == set(entries(store))
 

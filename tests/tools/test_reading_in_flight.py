@@ -1,6 +1,7 @@
 """What is on its way into a store can be read as if it were there, by the run's tools and through the store."""
 
 import asyncio
+import pickle
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -210,6 +211,14 @@ async def test_what_is_deleted_while_it_is_being_written_is_not_read_any_more() 
         store.release_entries(held)
         with pytest.raises(ReferenceNotFoundError):
             store.read(b)
+
+
+async def test_a_copy_of_a_store_in_another_process_holds_nothing() -> None:
+    store = InMemoryToolResultStore()
+    store.hold_entries({store.reference("a"): "text"})
+    assert store.read(store.reference("a")) == "text"
+    with pytest.raises(ReferenceNotFoundError):
+        pickle.loads(pickle.dumps(store)).read(store.reference("a"))
 
 
 async def test_what_is_held_is_gone_with_its_scope() -> None:

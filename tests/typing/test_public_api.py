@@ -40,6 +40,7 @@ from haybaler import (
     ToolResultOffloadHook,
     ToolResultPruningCompactor,
     ToolResultStore,
+    WriteBehindHook,
     store_from_url,
 )
 from haybaler_filesystem import FileSystemToolResultStore
@@ -139,7 +140,13 @@ def test_ones_own_parts_are_accepted(tmp_path: Path) -> None:
         {"web_*": OwnPolicy(), ("a", "b"): OwnTokenPolicy(), "*": OffloadOverTokens(5)},
         token_counter=OwnCounter(),
     )
-    hooks: dict[HookPoint, list[Hook]] = {"before_llm": [compaction], "after_tool": [offloading]}
+    behind = WriteBehindHook()
+    hooks: dict[HookPoint, list[Hook]] = {
+        "before_run": [behind],
+        "before_llm": [compaction],
+        "after_tool": [offloading],
+        "after_run": [behind],
+    }
     agent = Agent(chat_generator=ScriptedModel(work(0)), hooks=hooks)
     assert agent.run([ChatMessage.from_user("task")])["last_message"].text == "The answer."
     ToolResultOffloadHook(OwnAsyncStore(), {})

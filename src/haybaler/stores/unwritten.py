@@ -22,6 +22,10 @@ class Unwritten:
     def __len__(self) -> int:
         return sum(map(len, list(self._batches.values())))
 
+    def __reduce__(self) -> tuple[type["Unwritten"], tuple[()]]:
+        """Nobody could tell a copy, in another process perhaps, what is confirmed."""
+        return Unwritten, ()
+
     def add(self, batch: Contents) -> None:
         """
         Hold a batch.
