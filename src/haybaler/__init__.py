@@ -25,6 +25,13 @@ from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import StoreEntry, ToolResultStore
 from haybaler.stores.registry import store_from_url
+from haybaler.stores.wrappers.circuit_breaker import CircuitBreakerStore
+from haybaler.stores.wrappers.compressed import CompressedStore
+from haybaler.stores.wrappers.content_addressed import ContentAddressedStore
+from haybaler.stores.wrappers.encrypted import EncryptedStore
+from haybaler.stores.wrappers.fallback import FallbackStore
+from haybaler.stores.wrappers.retrying import RetryingStore
+from haybaler.stores.wrappers.tiered import TieredStore
 from haybaler.tools import ToolResultToolset
 
 __all__ = [
@@ -32,9 +39,14 @@ __all__ = [
     "AlwaysOffload",
     "ApproximateTokenCounter",
     "BaseToolResultStore",
+    "CircuitBreakerStore",
     "CompactionHook",
     "Compactor",
+    "CompressedStore",
+    "ContentAddressedStore",
     "CorruptEntryError",
+    "EncryptedStore",
+    "FallbackStore",
     "HaybalerError",
     "ImageRule",
     "InMemoryToolResultStore",
@@ -45,10 +57,12 @@ __all__ = [
     "OffloadPolicy",
     "OpenAITokenCounter",
     "ReferenceNotFoundError",
+    "RetryingStore",
     "SlidingWindowCompactor",
     "StoreEntry",
     "StoreError",
     "StoreUnavailableError",
+    "TieredStore",
     "TiktokenCounter",
     "TokenCounter",
     "ToolResultOffloadCompactor",

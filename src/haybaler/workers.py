@@ -8,9 +8,12 @@ import asyncio
 import math
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future, wait
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
-from threading import Event, Lock
+from threading import BoundedSemaphore, Event, Lock, Thread
+from time import monotonic
 from typing import Generic, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
@@ -25,6 +28,11 @@ Ts = TypeVarTuple("Ts")
 
 # Threads for other people's synchronous counters, policies and stores, and for bulk counting, in each event loop.
 WORKERS = 32
+
+
+class WaitedTooLong(Exception):  # noqa: N818 - caught where it is told from the function's own errors
+    """A call has not returned in time."""
+
 
 _bounded: RunVar[CapacityLimiter] = RunVar("haybaler_workers")
 _unbounded: RunVar[CapacityLimiter] = RunVar("haybaler_unbounded")
@@ -78,6 +86,43 @@ async def run_or_undo(function: Callable[[], R], undo: Callable[[R], object]) ->
         return await run_in_worker(call, abandon=True)
     finally:
         abandoned.set()
+
+
+def run_within(function: Callable[[], R], seconds: float, *, room: BoundedSemaphore) -> R:
+    """
+    Call a blocking function for a synchronous caller who stops waiting after a while.
+
+    It runs in a thread of its own, since nothing else can leave a call that hangs. Such a call runs to its end,
+    unobserved, and keeps its place in the room until then.
+
+    :param function: What to call.
+    :param seconds: How long to wait, for a place and for the function.
+    :param room: How many calls there may be at once, the abandoned ones included.
+    :returns: What the function returned.
+    :raises WaitedTooLong: If it has not returned in time.
+    """
+    deadline = monotonic() + seconds
+    if not room.acquire(timeout=seconds):
+        raise WaitedTooLong
+    call: Future[R] = Future()
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            call.set_result(context.run(function))
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
+            call.set_exception(error)
+        finally:
+            room.release()
+
+    try:
+        Thread(target=run, name="haybaler-within", daemon=True).start()
+    except RuntimeError:
+        room.release()
+        raise
+    if not wait([call], timeout=max(deadline - monotonic(), 0)).done:
+        raise WaitedTooLong
+    return call.result()
 
 
 def _loop_limiter(variable: RunVar[CapacityLimiter], total: float) -> CapacityLimiter:

@@ -1,14 +1,13 @@
 """The base class for stores: references, scopes, batches and errors, the same for every backend."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from haystack.core.serialization import default_from_dict, default_to_dict
 
-from haybaler.errors import ConfigurationError, InvalidReferenceError, StoreError, store_error
+from haybaler.errors import ConfigurationError, InvalidReferenceError, StoreError, mapped
 from haybaler.stores.batch import WriteBatch, single
 from haybaler.stores.driver import Content, StoreDriver
 from haybaler.stores.names import MAX_NAME, checked_scope, encode_name, encode_scope, is_name
@@ -107,13 +106,13 @@ class BaseToolResultStore(StoreDriver):
     def read(self, reference: str) -> Content:
         """As `ToolResultStore.read`: what was written, in type and content."""
         path = self._path(reference)
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return self._get(path)
 
     async def read_async(self, reference: str) -> Content:
         """As `ToolResultStore.read_async`: what was written, in type and content."""
         path = self._path(reference)
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return await self._get_async(path)
 
     def read_page(self, reference: str, *, offset: int = 0, limit: int) -> StorePage:
@@ -127,7 +126,7 @@ class BaseToolResultStore(StoreDriver):
         :raises StoreError: As `read`. Damage that leaves the size as it was may go unnoticed here.
         """
         path = self._path(reference)
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return self._get_page(path, offset, limit)
 
     async def read_page_async(self, reference: str, *, offset: int = 0, limit: int) -> StorePage:
@@ -141,19 +140,19 @@ class BaseToolResultStore(StoreDriver):
         :raises StoreError: As `read_page`.
         """
         path = self._path(reference)
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return await self._get_page_async(path, offset, limit)
 
     def delete(self, references: Sequence[str]) -> None:
         """As `ToolResultStore.delete`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
-        with _mapped("delete entries"):
+        with mapped("delete entries"):
             self._remove_many(paths)
 
     async def delete_async(self, references: Sequence[str]) -> None:
         """As `ToolResultStore.delete_async`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
-        with _mapped("delete entries"):
+        with mapped("delete entries"):
             await self._remove_many_async(paths)
 
     def delete_scope(self) -> DeletedScope:
@@ -165,7 +164,7 @@ class BaseToolResultStore(StoreDriver):
         :returns: How many entries were removed, and how many bytes.
         :raises StoreError: If the backend cannot, or failed in the middle; calling again goes on.
         """
-        with _mapped("delete a scope"):
+        with mapped("delete a scope"):
             return self._remove_scope(self._scope_path)
 
     async def delete_scope_async(self) -> DeletedScope:
@@ -175,7 +174,7 @@ class BaseToolResultStore(StoreDriver):
         :returns: How many entries were removed, and how many bytes.
         :raises StoreError: As `delete_scope`.
         """
-        with _mapped("delete a scope"):
+        with mapped("delete a scope"):
             return await self._remove_scope_async(self._scope_path)
 
     def warm_up(self) -> None:
@@ -238,13 +237,3 @@ class BaseToolResultStore(StoreDriver):
         store = default_from_dict(cls, {key: value for key, value in data.items() if key != "scope"})
         store._enter_scope(checked_scope(scope))  # noqa: SLF001 - its own kind
         return store
-
-
-@contextmanager
-def _mapped(action: str) -> Iterator[None]:
-    try:
-        yield
-    except StoreError:
-        raise
-    except Exception as error:
-        raise store_error(error, action=action) from error

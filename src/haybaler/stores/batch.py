@@ -1,6 +1,7 @@
 """One batch of writes: checked before any I/O, and its outcomes put back in the order of its entries."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from haybaler.errors import StoreError
 from haybaler.stores.driver import Content, write_failure
@@ -8,12 +9,57 @@ from haybaler.stores.names import encode_name
 from haybaler.stores.protocol import StoreEntry
 
 
-class WriteBatch:
+class EntryBatch:
     """
-    A batch on its way through a store.
+    A batch on its way to whatever stores it.
 
-    Entries with equal keys are one item, with the last content: a batch never races with itself. An entry whose
-    content the store cannot hold fails alone, before anything is written.
+    Entries with equal keys are one, with the last content: a batch never races with itself. An entry whose content
+    cannot be held fails alone, before anything is written.
+
+    :param entries: What the caller wants to write.
+    :param binary: Whether the store holds bytes.
+    """
+
+    def __init__(self, entries: Sequence[StoreEntry], *, binary: bool) -> None:
+        self._keys: list[str | StoreError] = []
+        self._contents: dict[str, Content] = {}
+        for entry in entries:
+            refusal = _refusal(entry, binary=binary)
+            if refusal is not None:
+                self._keys.append(refusal)
+                continue
+            key: str = _exact(entry.key)
+            self._keys.append(key)
+            self._contents[key] = _exact(entry.content)
+
+    @property
+    def entries(self) -> list[StoreEntry]:
+        """What is to be written; all keys are different."""
+        return [StoreEntry(key, content) for key, content in self._contents.items()]
+
+    def spread(self, outcomes: Sequence[str | StoreError]) -> list[str | StoreError]:
+        """
+        Return one outcome for each entry that the caller gave.
+
+        :param outcomes: Outcome i belongs to entry i of `entries`.
+        :returns: Outcome i belongs to entry i of the caller's.
+        """
+        of_key = dict(zip(self._contents, outcomes, strict=True))
+        return [of_key[key] if isinstance(key, str) else key for key in self._keys]
+
+    def failed(self, error: Exception) -> list[str | StoreError]:
+        """
+        Return the outcomes of a batch that failed as a whole.
+
+        :param error: What stopped it.
+        :returns: Outcome i belongs to entry i of the caller's.
+        """
+        return self.spread([write_failure(error)] * len(self._contents))
+
+
+class WriteBatch(EntryBatch):
+    """
+    A batch on its way through a store that is made of paths.
 
     :param entries: What the caller wants to write.
     :param prefix: What stands before the name in a reference.
@@ -29,25 +75,15 @@ class WriteBatch:
         folder: str,
         binary: bool,
     ) -> None:
-        self._outcomes: list[str | StoreError] = []
-        self._paths: list[str | None] = []
-        self._contents: dict[str, Content] = {}
-        for entry in entries:
-            refusal = _refusal(entry, binary=binary)
-            if refusal is not None:
-                self._outcomes.append(refusal)
-                self._paths.append(None)
-                continue
-            name = encode_name(entry.key)
-            path = folder + name
-            self._outcomes.append(prefix + name)
-            self._paths.append(path)
-            self._contents[path] = _exact(entry.content)
+        super().__init__(entries, binary=binary)
+        names = [encode_name(key) for key in self._contents]
+        self._references = [prefix + name for name in names]
+        self._paths = [folder + name for name in names]
 
     @property
     def items(self) -> list[tuple[str, Content]]:
         """What is to be written: paths, all different, and contents."""
-        return list(self._contents.items())
+        return list(zip(self._paths, self._contents.values(), strict=True))
 
     def outcomes(self, errors: Sequence[StoreError | None]) -> list[str | StoreError]:
         """
@@ -56,20 +92,7 @@ class WriteBatch:
         :param errors: Error i belongs to item i of `items`: None, or why it was not stored.
         :returns: Outcome i belongs to entry i: its reference, or why it was not stored.
         """
-        of_path = dict(zip(self._contents, errors, strict=True))
-        return [
-            (of_path[path] if path is not None else None) or outcome
-            for path, outcome in zip(self._paths, self._outcomes, strict=True)
-        ]
-
-    def failed(self, error: Exception) -> list[str | StoreError]:
-        """
-        Return the outcomes of a batch that failed as a whole.
-
-        :param error: What stopped it.
-        :returns: Outcome i belongs to entry i.
-        """
-        return self.outcomes([write_failure(error)] * len(self._contents))
+        return self.spread([error or reference for error, reference in zip(errors, self._references, strict=True)])
 
 
 def _refusal(entry: object, *, binary: bool) -> StoreError | None:
@@ -85,7 +108,7 @@ def _refusal(entry: object, *, binary: bool) -> StoreError | None:
     return StoreError(f"The store holds {expected}, not {type(content).__name__}.")
 
 
-def _exact(content: Content) -> Content:
+def _exact(content: Any) -> Any:
     # An instance of a subclass may be mutable, or present itself as something else (an enumeration's member).
     if isinstance(content, str):
         return content if type(content) is str else str.__str__(content)

@@ -5,23 +5,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Self
+from typing import Any
 
 import anyio
 
 from haybaler.effects import Effect
-from haybaler.errors import StoreError, StoreTimeoutError
+from haybaler.errors import StoreTimeoutError
 from haybaler.interop import has_asynchronous, has_synchronous, method
-from haybaler.stores.driver import Content, write_failure
+from haybaler.stores.driver import Content
+from haybaler.stores.outcomes import Outcome, has, write_async, write_now
 from haybaler.stores.protocol import StoreEntry
-from haybaler.workers import map_bounded, run_or_undo
+from haybaler.workers import run_or_undo
 
 logger = logging.getLogger(__name__)
 
-Outcome = str | StoreError
-
-# Writes in flight at once to a store that has no batches of its own.
-SINGLE_WRITES = 16
 # How long the removal of entries that nobody refers to may take, also while the run is being cancelled, in seconds.
 CLEAN_UP_SECONDS = 5.0
 
@@ -49,70 +46,13 @@ def write_items(
         it is cancelled.
     """
     entries = [StoreEntry(key, content) for key, content in items]
-    return Effect(lambda: _write(store, entries), lambda: _write_async(store, entries, timeout))
-
-
-def _write(store: Any, entries: list[StoreEntry]) -> list[Outcome]:
-    with _Outcomes(len(entries)) as outcomes:
-        if has_synchronous(store, "write_many"):
-            outcomes.take(store.write_many(entries))
-        else:
-            outcomes.take([_write_one(store, entry) for entry in entries])
-    return outcomes.of_entries
+    return Effect(lambda: write_now(store, entries), lambda: _write_async(store, entries, timeout))
 
 
 async def _write_async(store: Any, entries: list[StoreEntry], seconds: float | None) -> list[Outcome]:
-    with _Outcomes(len(entries)) as outcomes, anyio.move_on_after(seconds):
-        if hasattr(store, "write_many_async") or hasattr(store, "write_many"):
-            outcomes.take(await _call_async(store, "write_many", entries))
-        else:
-            outcomes.take(await map_bounded(partial(_write_one_async, store), entries, limit=SINGLE_WRITES))
-    return outcomes.of_entries
-
-
-class _Outcomes:
-    """The outcomes of a batch, of which nothing is trusted: neither number nor type, nor that there are any."""
-
-    def __init__(self, count: int) -> None:
-        self.of_entries: list[Outcome] = [StoreTimeoutError("The store did not answer in time.")] * count
-
-    def take(self, outcomes: object) -> None:
-        if not isinstance(outcomes, (list, tuple)):
-            raise _no_reference(outcomes)
-        if len(outcomes) != len(self.of_entries):
-            raise StoreError(f"The store gave {len(outcomes)} outcomes for {len(self.of_entries)} entries.")
-        self.of_entries = [
-            outcome
-            if isinstance(outcome, StoreError) or (isinstance(outcome, str) and outcome)
-            else _no_reference(outcome)
-            for outcome in outcomes
-        ]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            self.of_entries = [write_failure(error)] * len(self.of_entries)
-        return isinstance(error, Exception)
-
-
-def _no_reference(outcome: object) -> StoreError:
-    return StoreError(f"The store gave {type(outcome).__name__} instead of a reference.")
-
-
-def _write_one(store: Any, entry: StoreEntry) -> object:
-    try:
-        return method(store, "write", key=entry.key, content=entry.content).run()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
-        return write_failure(error)
-
-
-async def _write_one_async(store: Any, entry: StoreEntry) -> object:
-    try:
-        return await _call_async(store, "write", key=entry.key, content=entry.content)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
-        return write_failure(error)
+    with anyio.move_on_after(seconds):
+        return await write_async(store, entries, _call_async)
+    return [StoreTimeoutError("The store did not answer in time.")] * len(entries)
 
 
 async def _call_async(store: Any, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -139,7 +79,7 @@ def delete_quietly(store: Any, references: Sequence[str]) -> Effect[None]:
     :param references: What to remove.
     :returns: The effect.
     """
-    able = bool(references) and (hasattr(store, "delete") or hasattr(store, "delete_async"))
+    able = bool(references) and has(store, "delete")
 
     def delete() -> None:
         with _quiet(store, len(references)):

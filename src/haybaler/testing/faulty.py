@@ -10,9 +10,10 @@ from typing import Any, Self, TypeVar, cast
 from haystack.core.serialization import default_from_dict, default_to_dict
 
 from haybaler.errors import StoreError
+from haybaler.gates import Gate
 from haybaler.stores.protocol import StoreEntry, ToolResultStore
 from haybaler.testing.access import drive
-from haybaler.testing.faults import Fault, Gate, Script
+from haybaler.testing.faults import Fault, Script
 from haybaler.workers import map_bounded
 
 T = TypeVar("T")

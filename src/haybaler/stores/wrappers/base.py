@@ -1,0 +1,223 @@
+"""The base class of wrappers: everything is passed on, so that a wrapper is only its idea."""
+
+import copy
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, ClassVar, Self, TypeVar
+
+from haystack.core.serialization import default_from_dict, default_to_dict
+
+from haybaler.effects import Effect, Steps, await_effect, perform, perform_async
+from haybaler.errors import StoreError
+from haybaler.interop import optional_method
+from haybaler.serialization import deserialize_parts, serialized
+from haybaler.stores import calling
+from haybaler.stores.batch import EntryBatch, single
+from haybaler.stores.driver import Content
+from haybaler.stores.outcomes import Outcome
+from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
+from haybaler.stores.wrappers.passing_on import where_stores_have
+
+R = TypeVar("R")
+
+
+class StoreWrapper:
+    """
+    A store around other stores. It has the references of the first one.
+
+    A subclass overrides the private methods that its idea is about; each is a generator of effects, so that both
+    colours share it. The wrapped stores may be anybody's, in any colour: what they lack, the wrapper lacks as well.
+
+    :param stores: The wrapped stores, in the order of the class's `parts`.
+    """
+
+    parts: ClassVar[tuple[str, ...]] = ("store",)
+    """The names of the constructor's parameters, and of the attributes, that are the wrapped stores."""
+
+    def __init__(self, *stores: Any) -> None:
+        for name, store in zip(self.parts, stores, strict=True):
+            setattr(self, name, store)
+        self.supports_binary_content = all(getattr(store, "supports_binary_content", False) for store in stores)
+
+    @property
+    def wrapped(self) -> list[Any]:
+        """The wrapped stores."""
+        return [getattr(self, name) for name in self.parts]
+
+    @property
+    def _first(self) -> Any:
+        return getattr(self, self.parts[0])
+
+    # What a subclass may override
+
+    def _through(self, effect: Effect[R]) -> Steps[R]:
+        """Have one operation of the wrapped store carried out, other than a batch of writes."""
+        return (yield from await_effect(effect))
+
+    def _write(self, entries: Sequence[StoreEntry]) -> Steps[list[Outcome]]:
+        """Write entries with different keys and contents that can be held; outcome i belongs to entry i."""
+        return (yield from await_effect(calling.write(self._first, entries)))
+
+    def _read(self, reference: str) -> Steps[Content]:
+        return (yield from self._through(calling.read(self._first, reference)))
+
+    def _read_page(self, reference: str, offset: int, limit: int) -> Steps[StorePage]:
+        return (yield from self._through(calling.read_page(self._first, reference, offset, limit)))
+
+    def _delete(self, references: Sequence[str]) -> Steps[None]:
+        yield from self._through(calling.delete(self._first, references))
+
+    def _delete_scope(self) -> Steps[DeletedScope]:
+        removed: list[DeletedScope] = []
+        errors: list[StoreError] = []
+        for store in self.wrapped:
+            try:
+                removed.append((yield from self._through(calling.delete_scope(store))))
+            except StoreError as error:  # the others are removed first
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return DeletedScope(sum(part.entries for part in removed), sum(part.bytes for part in removed))
+
+    def _warm_up(self) -> Steps[None]:
+        for store in self.wrapped:
+            yield from self._through(calling.warm_up(store))
+
+    def _close(self) -> Steps[None]:
+        errors: list[Exception] = []
+        for store in self.wrapped:
+            try:
+                yield from await_effect(optional_method(store, "close"))
+            except Exception as error:  # noqa: BLE001 - the others are closed first
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the constructor's other arguments, for serialization."""
+        return {}
+
+    # What callers see
+
+    @where_stores_have("reference")
+    def reference(self, key: str) -> str:
+        """As `ToolResultStore.reference`: pure, known before anything is written."""
+        reference: str = self._first.reference(key)
+        return reference
+
+    @where_stores_have("scoped")
+    def scoped(self, scope: str) -> Self:
+        """As `ToolResultStore.scoped`: the same wrapper around that scope of the wrapped stores."""
+        inner = copy.copy(self)
+        for name in self.parts:
+            setattr(inner, name, getattr(self, name).scoped(scope))
+        return inner
+
+    def _outcomes(self, entries: Sequence[StoreEntry]) -> Steps[list[Outcome]]:
+        batch = EntryBatch(entries, binary=self.supports_binary_content)
+        try:
+            return batch.spread((yield from self._write(batch.entries)) if batch.entries else [])
+        except Exception as error:  # noqa: BLE001 - the contract promises outcomes
+            return batch.failed(error)
+
+    def write(self, *, key: str, content: Content) -> str:
+        """As `ToolResultStore.write`."""
+        return single(self.write_many([StoreEntry(key, content)]))
+
+    async def write_async(self, *, key: str, content: Content) -> str:
+        """As `ToolResultStore.write_async`."""
+        return single(await self.write_many_async([StoreEntry(key, content)]))
+
+    def write_many(self, entries: Sequence[StoreEntry]) -> list[str | StoreError]:
+        """As `ToolResultStore.write_many`: outcome i belongs to entry i."""
+        return perform(self._outcomes(entries))
+
+    async def write_many_async(self, entries: Sequence[StoreEntry]) -> list[str | StoreError]:
+        """As `ToolResultStore.write_many_async`: outcome i belongs to entry i; raises only when cancelled."""
+        return await perform_async(self._outcomes(entries))
+
+    def read(self, reference: str) -> Content:
+        """As `ToolResultStore.read`: what was written, in type and content."""
+        return perform(self._read(reference))
+
+    async def read_async(self, reference: str) -> Content:
+        """As `ToolResultStore.read_async`: what was written, in type and content."""
+        return await perform_async(self._read(reference))
+
+    def read_page(self, reference: str, *, offset: int = 0, limit: int) -> StorePage:
+        """As `BaseToolResultStore.read_page`."""
+        return perform(self._read_page(reference, offset, limit))
+
+    async def read_page_async(self, reference: str, *, offset: int = 0, limit: int) -> StorePage:
+        """As `BaseToolResultStore.read_page_async`."""
+        return await perform_async(self._read_page(reference, offset, limit))
+
+    @where_stores_have("delete")
+    def delete(self, references: Sequence[str]) -> None:
+        """As `ToolResultStore.delete`."""
+        perform(self._delete(references))
+
+    @where_stores_have("delete")
+    async def delete_async(self, references: Sequence[str]) -> None:
+        """As `ToolResultStore.delete_async`."""
+        await perform_async(self._delete(references))
+
+    @where_stores_have("delete_scope")
+    def delete_scope(self) -> DeletedScope:
+        """As `BaseToolResultStore.delete_scope`; counted as the wrapped stores do."""
+        return perform(self._delete_scope())
+
+    @where_stores_have("delete_scope")
+    async def delete_scope_async(self) -> DeletedScope:
+        """As `BaseToolResultStore.delete_scope_async`; counted as the wrapped stores do."""
+        return await perform_async(self._delete_scope())
+
+    def warm_up(self) -> None:
+        """As `ToolResultStore.warm_up`."""
+        perform(self._warm_up())
+
+    async def warm_up_async(self) -> None:
+        """As `ToolResultStore.warm_up_async`."""
+        await perform_async(self._warm_up())
+
+    def close(self) -> None:
+        """As `ToolResultStore.close`."""
+        perform(self._close())
+
+    async def close_async(self) -> None:
+        """As `ToolResultStore.close_async`."""
+        await perform_async(self._close())
+
+    def __enter__(self) -> Self:
+        self.warm_up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        await self.warm_up_async()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close_async()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the store itself, as every store does."""
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `ToolResultStore.to_dict`; the wrapped stores, their scope included, are part of it."""
+        stores = {name: serialized(getattr(self, name), "wrapped store") for name in self.parts}
+        return default_to_dict(self, **stores, **self._settings())
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """As `ToolResultStore.from_dict`."""
+        data = {**data, "init_parameters": dict(data.get("init_parameters", {}))}
+        deserialize_parts(data, *cls.parts)
+        return default_from_dict(cls, data)
