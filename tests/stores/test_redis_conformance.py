@@ -39,9 +39,9 @@ class RedisConformance(StoreConformance):
     def make_store(self, place: None) -> MakeStore:
         return self._store
 
-    def _store(self) -> RedisToolResultStore:
+    def _store(self, name: str = "") -> RedisToolResultStore:
         url = f"redis://127.0.0.1:{self._proxy.port}"
-        return RedisToolResultStore(url, prefix=self._prefix, retries=1, ttl=self.ttl)
+        return RedisToolResultStore(url, prefix=self._prefix + name, retries=1, ttl=self.ttl)
 
     def damage(self, store: ToolResultStore, reference: str) -> bool:
         assert isinstance(store, RedisToolResultStore)
@@ -57,12 +57,6 @@ class RedisConformance(StoreConformance):
 
     def unavailable(self, store: ToolResultStore) -> AbstractContextManager[None]:
         return self._outage()
-
-
-@pytest.fixture(scope="module")
-def valkey_proxy(valkey: RedisServer) -> Iterator[Proxy]:
-    with proxy_to(valkey.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")

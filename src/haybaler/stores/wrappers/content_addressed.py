@@ -167,6 +167,7 @@ class ContentAddressedStore(StoreWrapper):
             if isinstance(content, StoreError):
                 continue
             if (yield from computed(len(content), _digest, content)) != entry.digest:
+                self._index.forget([entry.content])
                 raise corrupt()
             return content
         raise ReferenceNotFoundError("Nothing is stored under the reference.")
@@ -188,6 +189,8 @@ class ContentAddressedStore(StoreWrapper):
         outcome: R | StoreError = (yield from await_effect(calling.each(reads)))[0]
         if not isinstance(outcome, StoreError) or isinstance(outcome, ReferenceNotFoundError):
             return outcome
+        if isinstance(outcome, CorruptEntryError):  # whoever writes the same again gets a content of its own
+            self._index.forget([hold.content])
         raise outcome
 
     def _delete(self, references: Sequence[str]) -> Steps[None]:
