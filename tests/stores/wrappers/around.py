@@ -54,8 +54,8 @@ WRAPPERS: dict[str, Build] = {
 }
 TOWERS: dict[str, Build] = {
     "remote": lambda make: CompressedStore(encrypted(retrying(breaking(make("")))), min_bytes=10),
-    "inside-out": lambda make: encrypted(CompressedStore(retrying(breaking(make(""))), min_bytes=10)),
-    "two-places": lambda make: FallbackStore(
+    "inside out": lambda make: encrypted(CompressedStore(retrying(breaking(make(""))), min_bytes=10)),
+    "two places": lambda make: FallbackStore(
         breaking(TieredStore(make("-1"), encrypted(make("-2")), threshold=9)), CompressedStore(make("-3"), min_bytes=10)
     ),
     "shared": lambda make: ContentAddressedStore(
