@@ -46,7 +46,8 @@ class RedisConformance(StoreConformance):
     def damage(self, store: ToolResultStore, reference: str) -> bool:
         assert isinstance(store, RedisToolResultStore)
         key = store._key(store._path(reference))
-        self._raw.setrange(key, self._raw.strlen(key) - 1, b"\x01")
+        (last,) = self._raw.getrange(key, -1, -1)
+        self._raw.setrange(key, self._raw.strlen(key) - 1, bytes([last ^ 1]))
         return True
 
     @contextmanager
