@@ -15,6 +15,9 @@ from haybaler.stores.wrappers.effort import computed
 # How much of a batch is encoded at once, in characters or bytes: it is in memory twice until it is written.
 _PART = 32 * 1024 * 1024
 
+# What the form of an entry costs beside its length: about as much as so many characters or bytes of it.
+_EACH = 1024
+
 
 class CodingStore(StoreWrapper):
     """A store around one other, in which each entry has another form. A subclass knows the form."""
@@ -58,7 +61,7 @@ class CodingStore(StoreWrapper):
     def _write(self, entries: Sequence[StoreEntry]) -> Steps[list[Outcome]]:
         outcomes: list[Outcome] = []
         for part in _parts(entries):
-            size = sum(len(entry.content) for entry in part)
+            size = sum(len(entry.content) + _EACH for entry in part)
             names = [self._name(entry.key) for entry in part]
             encoded = yield from computed(size, self._all_encoded, part, names)
             written = iter((yield from self._write_encoded([e for e in encoded if isinstance(e, StoreEntry)])))

@@ -19,7 +19,7 @@ from haybaler.stores.outcomes import Outcome, has
 from haybaler.stores.protocol import AnyToolResultStore, DeletedScope, StoreEntry, StorePage
 from haybaler.stores.wrappers.base import StoreWrapper
 from haybaler.stores.wrappers.content_index import ContentIndex
-from haybaler.stores.wrappers.content_sharing import Sharing, report_garbage
+from haybaler.stores.wrappers.content_sharing import Sharing
 from haybaler.stores.wrappers.effort import computed
 from haybaler.stores.wrappers.forms import Form, Record
 from haybaler.stores.wrappers.holds import Hold
@@ -124,11 +124,7 @@ class ContentAddressedStore(StoreWrapper):
             elif hold is not None:
                 useless.append(hold)
         useless += yield from self._overtaken(replaced)
-        if useless:
-            try:
-                yield from self._sharing.release(useless)
-            except StoreError as error:
-                report_garbage(error)
+        yield from self._sharing.release_quietly(useless)
 
     def _overtaken(self, replaced: Mapping[str, Hold]) -> Steps[list[Hold]]:
         """Return the holds that are no longer those of their entries: somebody else may have been the last to write."""

@@ -100,9 +100,7 @@ class Sharing:
             else:
                 results[key] = trouble
                 self.doubt(key, claim.hold)
-        if lost:
-            self._index.forget(hold.content for hold in lost)
-            yield from self._take_down(lost)
+        yield from self.release_quietly(lost)
         return results
 
     def _troubles(self, claims: Iterable[Claim]) -> Steps[dict[bytes, StoreError | None]]:
@@ -174,11 +172,17 @@ class Sharing:
             key for key, outcome in zip(asked, found, strict=True) if not isinstance(outcome, ReferenceNotFoundError)
         }
 
-    def _take_down(self, holds: Iterable[Hold]) -> Steps[None]:
+    def release_quietly(self, holds: Sequence[Hold]) -> Steps[None]:
+        """
+        Give up holds that no entry has. What cannot be removed is left behind, and logged.
+
+        :param holds: The holds.
+        """
         try:
-            yield from self._delete(mark_key(hold.content, hold.number) for hold in holds)
+            if holds:
+                yield from self.release(holds)
         except StoreError as error:
-            report_garbage(error)
+            logger.warning("A content that nothing refers to may be left in the store.", extra={"error": str(error)})
 
     def _reference(self, key: str) -> str:
         reference: str = self._store.reference(key)
@@ -196,15 +200,6 @@ class Sharing:
         references = [self._reference(key) for key in keys]
         if references:
             yield from await_effect(calling.delete(self._store, references))
-
-
-def report_garbage(error: StoreError) -> None:
-    """
-    Log that something was left behind which nothing refers to.
-
-    :param error: Why it could not be removed.
-    """
-    logger.warning("A content that nothing refers to may be left in the store.", extra={"error": str(error)})
 
 
 def _settle(claims: Iterable[Claim]) -> None:
