@@ -78,7 +78,7 @@ class RetryingStore(StoreWrapper):
             wait=wait_exponential(multiplier=wait_initial, max=wait_max) + wait_random(0, wait_initial),
             retry=retry_if_exception(is_outage) | retry_if_result(_is_unfinished),
             before_sleep=_announce,
-            retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+            retry_error_callback=lambda call: call.outcome and call.outcome.result(),
         )
         self._threads = BoundedSemaphore(WORKERS)
 
@@ -110,16 +110,16 @@ class RetryingStore(StoreWrapper):
     def _tried(self, attempt: Callable[[], Steps[R]]) -> Steps[R]:
         policy = self._policy.copy()  # it keeps the state of one operation
         policy.begin()
-        state = RetryCallState(policy, None, (), {})
+        call = RetryCallState(policy, None, (), {})
         while True:
-            action = policy.iter(state)
+            action = policy.iter(call)
             if isinstance(action, DoAttempt):
                 try:
-                    state.set_result((yield from attempt()))
+                    call.set_result((yield from attempt()))
                 except Exception as error:  # noqa: BLE001 - the policy raises it if it is the last
-                    state.set_exception((type(error), error, error.__traceback__))
+                    call.set_exception((type(error), error, error.__traceback__))
             elif isinstance(action, DoSleep):
-                state.prepare_for_next_attempt()
+                call.prepare_for_next_attempt()
                 yield from await_effect(_pause(action))
             else:
                 result: R = action
@@ -166,10 +166,10 @@ def _is_unfinished(result: object) -> bool:
     return isinstance(result, _Batch) and bool(result.remaining)
 
 
-def _announce(state: RetryCallState) -> None:
+def _announce(call: RetryCallState) -> None:
     logger.info(
         "An operation of a store failed and is tried again.",
-        extra={"attempt": state.attempt_number, "seconds": state.upcoming_sleep},
+        extra={"attempt": call.attempt_number, "seconds": call.upcoming_sleep},
     )
 
 
