@@ -22,20 +22,20 @@ class EntryBatch:
 
     def __init__(self, entries: Sequence[StoreEntry], *, binary: bool) -> None:
         self._keys: list[str | StoreError] = []
-        self._contents: dict[str, Content] = {}
-        for entry in entries:
-            refusal = _refusal(entry, binary=binary)
+        self._entries: dict[str, StoreEntry] = {}
+        for given in entries:
+            refusal = _refusal(given, binary=binary)
             if refusal is not None:
                 self._keys.append(refusal)
                 continue
-            key: str = _exact(entry.key)
-            self._keys.append(key)
-            self._contents[key] = _exact(entry.content)
+            entry = _exact(given)
+            self._keys.append(entry.key)
+            self._entries[entry.key] = entry
 
     @property
     def entries(self) -> list[StoreEntry]:
         """What is to be written; all keys are different."""
-        return [StoreEntry(key, content) for key, content in self._contents.items()]
+        return list(self._entries.values())
 
     def spread(self, outcomes: Sequence[str | StoreError]) -> list[str | StoreError]:
         """
@@ -44,7 +44,7 @@ class EntryBatch:
         :param outcomes: Outcome i belongs to entry i of `entries`.
         :returns: Outcome i belongs to entry i of the caller's.
         """
-        of_key = dict(zip(self._contents, outcomes, strict=True))
+        of_key = dict(zip(self._entries, outcomes, strict=True))
         return [of_key[key] if isinstance(key, str) else key for key in self._keys]
 
     def failed(self, error: Exception) -> list[str | StoreError]:
@@ -54,7 +54,7 @@ class EntryBatch:
         :param error: What stopped it.
         :returns: Outcome i belongs to entry i of the caller's.
         """
-        return self.spread([write_failure(error)] * len(self._contents))
+        return self.spread([write_failure(error)] * len(self._entries))
 
 
 class WriteBatch(EntryBatch):
@@ -76,14 +76,14 @@ class WriteBatch(EntryBatch):
         binary: bool,
     ) -> None:
         super().__init__(entries, binary=binary)
-        names = [encode_name(key) for key in self._contents]
+        names = [encode_name(key) for key in self._entries]
         self._references = [prefix + name for name in names]
         self._paths = [folder + name for name in names]
 
     @property
     def items(self) -> list[tuple[str, Content]]:
         """What is to be written: paths, all different, and contents."""
-        return list(zip(self._paths, self._contents.values(), strict=True))
+        return [(path, entry.content) for path, entry in zip(self._paths, self._entries.values(), strict=True)]
 
     def outcomes(self, errors: Sequence[StoreError | None]) -> list[str | StoreError]:
         """
@@ -108,11 +108,15 @@ def _refusal(entry: object, *, binary: bool) -> StoreError | None:
     return StoreError(f"The store holds {expected}, not {type(content).__name__}.")
 
 
-def _exact(content: Any) -> Any:
+def _exact(entry: StoreEntry) -> StoreEntry:
+    if type(entry.key) is str and type(entry.content) in {str, bytes}:
+        return entry
+    return StoreEntry(_plain(entry.key), _plain(entry.content))
+
+
+def _plain(value: Any) -> Any:
     # An instance of a subclass may be mutable, or present itself as something else (an enumeration's member).
-    if isinstance(content, str):
-        return content if type(content) is str else str.__str__(content)
-    return content if type(content) is bytes else bytes(memoryview(content))
+    return str.__str__(value) if isinstance(value, str) else bytes(memoryview(value))
 
 
 def single(outcomes: list[str | StoreError]) -> str:

@@ -9,7 +9,7 @@ from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.wrappers.coding import CodingStore
 from haybaler.stores.wrappers.compression import algorithm_called, decompressed
 from haybaler.stores.wrappers.forms import Form, Record
-from haybaler.stores.wrappers.octets import corrupt, from_bytes, to_bytes
+from haybaler.stores.wrappers.octets import content_of, corrupt, kind_of, pieces_of, size_of
 from haybaler.stores.wrappers.settings import checked_count
 
 _MARK = "hb:z1:"
@@ -64,15 +64,16 @@ class CompressedStore(CodingStore):
 
     def _encoded(self, name: str, content: Content) -> Content:
         del name
-        kind, data = to_bytes(content)
-        if len(data) > self._max_bytes:
+        size = size_of(content)
+        if size > self._max_bytes:
             raise self._too_large()
-        if len(data) >= self._min_bytes:
-            compressed = self._algorithm.compress(data, self._level)
-            record = Record(self._algorithm.tag, _HEADER.pack(kind, len(data)) + compressed)
-            stored = self._form.of_record(record)
-            if len(stored) < len(data):
-                return stored
+        if size >= self._min_bytes:
+            compressed = self._algorithm.compressed(pieces_of(content), self._level)
+            if sum(map(len, compressed)) < size:
+                header = _HEADER.pack(kind_of(content), size)
+                stored = self._form.of_record(self._algorithm.tag, [header, *compressed])
+                if len(stored) < size:
+                    return stored
         return self._form.of_content(content)
 
     def _decoded(self, name: str, stored: Content) -> Content:
@@ -85,7 +86,7 @@ class CompressedStore(CodingStore):
         kind, size = _HEADER.unpack_from(record.body)
         if size > self._max_bytes:
             raise self._too_large()
-        return from_bytes(kind, decompressed(record.tag, record.body[_HEADER.size :], size))
+        return content_of(kind, decompressed(record.tag, record.body[_HEADER.size :], size))
 
     def _effort(self, stored: Content) -> int:
         head = self._form.beginning(stored, 1 + _HEADER.size)[1:]

@@ -3,13 +3,13 @@
 import importlib
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from haybaler.errors import ConfigurationError, StoreConfigurationError
 from haybaler.slices import in_slices
-from haybaler.stores.wrappers.octets import PIECE, corrupt
+from haybaler.stores.wrappers.octets import PIECE, Octets, corrupt, cut
 
 # Python has it since 3.14. Before, the extra `zstd` brings the same module under another name.
 _ZSTD_MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -26,7 +26,7 @@ class Algorithm:
     :param tag: One byte that stands for it.
     :param level: How hard it tries unless it is told, from 1 to `highest`.
     :param highest: The highest level.
-    :param compress: Compresses bytes at a level.
+    :param compressor: Makes an object that compresses at a level, piece by piece.
     :param pieces: Decompresses bytes piece by piece, at most `PIECE` bytes each.
     """
 
@@ -34,8 +34,20 @@ class Algorithm:
     tag: bytes
     level: int
     highest: int
-    compress: Callable[[bytes, int], bytes]
-    pieces: Callable[[bytes], Iterator[bytes]]
+    compressor: Callable[[int], Any]
+    pieces: Callable[[Octets], Iterator[bytes]]
+
+    def compressed(self, pieces: Iterable[Octets], level: int) -> list[bytes]:
+        """
+        Compress bytes.
+
+        :param pieces: The bytes.
+        :param level: How hard to try.
+        :returns: What they become, in pieces.
+        """
+        compressor = self.compressor(level)
+        made = [compressor.compress(piece) for piece in pieces]
+        return [*made, compressor.flush()]
 
 
 def algorithm_called(name: str | None) -> Algorithm:
@@ -59,36 +71,34 @@ def algorithm_called(name: str | None) -> Algorithm:
     return ZSTD
 
 
-def decompressed(tag: bytes, data: bytes, size: int) -> bytes:
+def decompressed(tag: bytes, data: Octets, size: int) -> Iterator[bytes]:
     """
-    Decompress bytes of a known size. No more than that, and one piece, is ever in memory.
+    Decompress bytes of a known size. One piece more than that is the most that is ever in memory.
 
     :param tag: The tag of the algorithm.
     :param data: What it made.
     :param size: How many bytes it was made of.
-    :returns: Those bytes.
+    :returns: Those bytes, in pieces.
     :raises CorruptEntryError: If it was not made of so many bytes, or is damaged.
     :raises StoreConfigurationError: If the algorithm is not installed.
     """
     algorithm = next((known for known in (ZSTD, ZLIB) if known.tag == tag), None)
     if algorithm is None:
         raise corrupt()
-    pieces: list[bytes] = []
     remaining = size
     for piece in in_slices(algorithm.pieces(data)):
         remaining -= len(piece)
         if remaining < 0:
             raise corrupt()
-        pieces.append(piece)
+        yield piece
     if remaining:
         raise corrupt()
-    return b"".join(pieces)
 
 
-def _zlib_pieces(data: bytes) -> Iterator[bytes]:
+def _zlib_pieces(data: Octets) -> Iterator[bytes]:
     decompressor = zlib.decompressobj()
     try:
-        for chunk in _chunks(data):
+        for chunk in cut(data):
             yield decompressor.decompress(chunk, PIECE)
             while decompressor.unconsumed_tail:
                 yield decompressor.decompress(decompressor.unconsumed_tail, PIECE)
@@ -103,21 +113,20 @@ def _zlib_pieces(data: bytes) -> Iterator[bytes]:
         raise corrupt()
 
 
-def _zstd_compressed(data: bytes, level: int) -> bytes:
+def _zstd_compressor(level: int) -> Any:
     zstd = _zstd()
     parameter = zstd.CompressionParameter
-    compressed: bytes = zstd.compress(data, options={parameter.compression_level: level, parameter.checksum_flag: 1})
-    return compressed
+    return zstd.ZstdCompressor(options={parameter.compression_level: level, parameter.checksum_flag: 1})
 
 
-def _zstd_pieces(data: bytes) -> Iterator[bytes]:
+def _zstd_pieces(data: Octets) -> Iterator[bytes]:
     try:
         zstd = _zstd()
     except ImportError as error:
         raise StoreConfigurationError("The entry is compressed with zstd; install haybaler[zstd].") from error
     decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG})
     try:
-        for chunk in _chunks(data):
+        for chunk in cut(data):
             yield decompressor.decompress(chunk, PIECE)
             while not decompressor.needs_input and not decompressor.eof:
                 yield decompressor.decompress(b"", PIECE)
@@ -127,13 +136,9 @@ def _zstd_pieces(data: bytes) -> Iterator[bytes]:
         raise corrupt()
 
 
-def _chunks(data: bytes) -> Iterator[bytes]:
-    return (data[start : start + PIECE] for start in range(0, len(data), PIECE))
-
-
 def _zstd() -> Any:
     return importlib.import_module(_ZSTD_MODULE)
 
 
-ZSTD = Algorithm("zstd", b"s", 3, 19, _zstd_compressed, _zstd_pieces)
-ZLIB = Algorithm("zlib", b"z", 6, 9, zlib.compress, _zlib_pieces)
+ZSTD = Algorithm("zstd", b"s", 3, 19, _zstd_compressor, _zstd_pieces)
+ZLIB = Algorithm("zlib", b"z", 6, 9, zlib.compressobj, _zlib_pieces)

@@ -23,7 +23,7 @@ from haybaler.stores.wrappers.content_sharing import Sharing
 from haybaler.stores.wrappers.effort import computed
 from haybaler.stores.wrappers.forms import Form, Record
 from haybaler.stores.wrappers.holds import Hold
-from haybaler.stores.wrappers.octets import corrupt, size_of, to_bytes
+from haybaler.stores.wrappers.octets import corrupt, kind_of, pieces_of, size_of
 from haybaler.stores.wrappers.settings import checked_count
 
 R = TypeVar("R")
@@ -101,7 +101,7 @@ class ContentAddressedStore(StoreWrapper):
     def _record(self, entry: StoreEntry, holds: Mapping[str, Hold | StoreError]) -> Content:
         hold = holds.get(entry.key)
         if isinstance(hold, Hold):
-            return self._form.of_record(Record(_SHARED, hold.pack()))
+            return self._form.of_record(_SHARED, [hold.pack()])
         return self._form.of_content(entry.content)
 
     def _write_records(self, records: Mapping[str, Content]) -> Steps[dict[str, Outcome]]:
@@ -214,7 +214,7 @@ def _got(holds: Mapping[str, Hold | StoreError]) -> dict[str, Hold]:
 
 
 def _digest(content: Content) -> bytes:
-    kind, data = to_bytes(content)
-    digest = sha256(kind)
-    digest.update(data)
+    digest = sha256(kind_of(content))
+    for piece in pieces_of(content):
+        digest.update(piece)
     return digest.digest()

@@ -69,7 +69,7 @@ class EncryptedStore(CodingStore):
         return super().from_dict({**data, "init_parameters": {**parameters, "keys": keys}})
 
     def _encoded(self, name: str, content: Content) -> Content:
-        return self._form.of_record(Record(_AES_GCM, self._ring.encrypt(name, content)))
+        return self._form.of_record(_AES_GCM, self._ring.encrypt(name, content))
 
     def _decoded(self, name: str, stored: Content) -> Content:
         record = self._form.parse(stored)

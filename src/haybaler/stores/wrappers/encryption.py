@@ -13,9 +13,8 @@ from zlib import crc32
 from haystack.utils import Secret
 
 from haybaler.errors import ConfigurationError, StoreConfigurationError
-from haybaler.slices import in_slices
 from haybaler.stores.driver import Content
-from haybaler.stores.wrappers.octets import PIECE, corrupt, from_bytes, to_bytes
+from haybaler.stores.wrappers.octets import content_of, corrupt, cut, kind_of, pieces_of
 
 KEY_BYTES = 32  # AES-256
 _SALT_BYTES = 32
@@ -80,30 +79,29 @@ class KeyRing:
         self._first = keys[0]
         self._keys = {key.id: key for key in reversed(keys)}
 
-    def encrypt(self, name: str, content: Content) -> bytes:
+    def encrypt(self, name: str, content: Content) -> list[bytes]:
         """
         Encrypt a content.
 
         :param name: What it belongs to. It can only be decrypted with the same name.
         :param content: Text or bytes.
-        :returns: The header and what is encrypted.
+        :returns: The header and what is encrypted, in pieces.
         """
-        kind, data = to_bytes(content)
         salt, nonce = os.urandom(_SALT_BYTES), os.urandom(_NONCE_BYTES)
-        header = _HEADER.pack(self._first.id, salt, nonce, kind)
+        header = _HEADER.pack(self._first.id, salt, nonce, kind_of(content))
         encryptor = _cipher(self._first, salt, nonce).encryptor()
         encryptor.authenticate_additional_data(_context(header, name))
-        pieces = _updated(encryptor, data)
+        pieces = [encryptor.update(piece) for piece in pieces_of(content)]
         pieces.append(encryptor.finalize())
         # The checksum tells a damaged header from one that names a key which is not there.
-        return b"".join([header, _CHECKSUM.pack(crc32(header)), *pieces, encryptor.tag])
+        return [header, _CHECKSUM.pack(crc32(header)), *pieces, encryptor.tag]
 
-    def decrypt(self, name: str, sealed: bytes) -> Content:
+    def decrypt(self, name: str, sealed: memoryview) -> Content:
         """
         Decrypt a content.
 
         :param name: The name that it was encrypted with.
-        :param sealed: What `encrypt` returned.
+        :param sealed: What `encrypt` returned, as one.
         :returns: The content.
         :raises CorruptEntryError: If it is damaged, forged, or belongs to another name.
         :raises StoreConfigurationError: If it is encrypted with a key that is not in the ring.
@@ -112,21 +110,21 @@ class KeyRing:
 
         if len(sealed) < _HEAD_BYTES + _TAG_BYTES:
             raise corrupt()
-        header = sealed[: _HEADER.size]
+        header = bytes(sealed[: _HEADER.size])
         if _CHECKSUM.unpack_from(sealed, _HEADER.size)[0] != crc32(header):
             raise corrupt()
         key_id, salt, nonce, kind = _HEADER.unpack(header)
         key = self._keys.get(key_id)
         if key is None:
             raise StoreConfigurationError(f"The entry is encrypted with a key that is not set up here: {key_id.hex()}.")
-        decryptor = _cipher(key, salt, nonce, tag=sealed[-_TAG_BYTES:]).decryptor()
+        decryptor = _cipher(key, salt, nonce, tag=bytes(sealed[-_TAG_BYTES:])).decryptor()
         decryptor.authenticate_additional_data(_context(header, name))
-        pieces = _updated(decryptor, memoryview(sealed)[_HEAD_BYTES:-_TAG_BYTES])
+        pieces = [decryptor.update(piece) for piece in cut(sealed[_HEAD_BYTES:-_TAG_BYTES])]
         try:
             pieces.append(decryptor.finalize())
         except InvalidTag as error:
             raise corrupt() from error
-        return from_bytes(kind, b"".join(pieces))
+        return content_of(kind, pieces)
 
 
 def _resolved(secret: Any) -> bytes:
@@ -154,9 +152,3 @@ def _derived(key: bytes, salt: bytes, purpose: bytes, length: int) -> bytes:
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
 
     return HKDF(algorithm=SHA256(), length=length, salt=salt, info=purpose).derive(key)
-
-
-def _updated(context: Any, data: bytes | memoryview) -> list[bytes]:
-    # In pieces, since the cipher keeps the interpreter lock.
-    view = memoryview(data)
-    return [context.update(view[start : start + PIECE]) for start in in_slices(range(0, len(view), PIECE))]

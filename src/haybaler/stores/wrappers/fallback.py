@@ -17,11 +17,15 @@ from haybaler.stores.driver import Content
 from haybaler.stores.outcomes import Outcome, has
 from haybaler.stores.protocol import AnyToolResultStore, StoreEntry, StorePage
 from haybaler.stores.wrappers.base import StoreWrapper
+from haybaler.stores.wrappers.effort import computed
 from haybaler.stores.wrappers.passing_on import where_stores_have
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+
+# What it takes to find one reference of the second store, in characters of content that take as long to work on.
+_EACH = 256
 
 
 class FallbackStore(StoreWrapper):
@@ -102,7 +106,7 @@ class FallbackStore(StoreWrapper):
 
     def _remove_older(self, references: Sequence[str]) -> Steps[None]:
         try:
-            yield from await_effect(calling.delete(self.secondary, list(map(self._second, references))))
+            yield from self._delete_second(references)
         except StoreError as error:  # both have to fail before it matters: the second may hold nothing of them
             logger.warning(
                 "Entries were written, but a store that stood in for them could not be asked to forget older ones.",
@@ -146,7 +150,11 @@ class FallbackStore(StoreWrapper):
     def _delete(self, references: Sequence[str]) -> Steps[None]:
         # The first store checks the references. It is also the one with older contents, which must not reappear.
         yield from await_effect(calling.delete(self.primary, references))
-        yield from await_effect(calling.delete(self.secondary, list(map(self._second, references))))
+        yield from self._delete_second(references)
+
+    def _delete_second(self, references: Sequence[str]) -> Steps[None]:
+        own = yield from computed(len(references) * _EACH, lambda: list(map(self._second, references)))
+        yield from await_effect(calling.delete(self.secondary, own))
 
     def _warm_up(self) -> Steps[None]:
         errors: list[StoreUnavailableError] = []

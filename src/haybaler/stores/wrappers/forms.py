@@ -2,12 +2,14 @@
 
 import base64
 import binascii
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from haybaler.stores.driver import Content
-from haybaler.stores.wrappers.octets import corrupt, from_bytes, to_bytes
+from haybaler.stores.wrappers.octets import Octets, content_of, corrupt, cut, joined, kind_of, pieces_of
 
 _CONTENT = b"="
+_BASE64_PIECE = 3 * 128 * 1024  # threes of bytes become fours of characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Record:
     """
 
     tag: bytes
-    body: bytes
+    body: memoryview
 
 
 class Form:
@@ -48,19 +50,22 @@ class Form:
         """
         if not self._is_marked(content):
             return content
-        kind, data = to_bytes(content)
-        return self.of_record(Record(_CONTENT, kind + data))
+        return self.of_record(_CONTENT, [kind_of(content), *pieces_of(content)])
 
-    def of_record(self, record: Record) -> Content:
+    def of_record(self, tag: bytes, body: Iterable[Octets]) -> Content:
         """
         Return what is stored for a record.
 
-        :param record: The record; its tag is not `=`.
+        :param tag: One byte that says what it is; not `=`.
+        :param body: Anything, in pieces.
         :returns: Bytes, or text for a store that only holds text.
         """
         if self._binary:
-            return self._mark + record.tag + record.body
-        return self._text_mark + base64.b64encode(record.tag + record.body).decode("ascii")
+            return joined([self._mark, tag, *body])
+        data = memoryview(joined([tag, *body]))
+        starts = range(0, len(data), _BASE64_PIECE)
+        pieces = [base64.b64encode(data[start : start + _BASE64_PIECE]).decode("ascii") for start in starts]
+        return "".join([self._text_mark, *pieces])
 
     def parse(self, stored: Content) -> Content | Record:
         """
@@ -72,14 +77,14 @@ class Form:
         """
         if not self._is_marked(stored):
             return stored
-        data = stored[len(self._mark) :] if isinstance(stored, bytes) else self._decoded(stored)
+        data = memoryview(stored)[len(self._mark) :] if isinstance(stored, bytes) else memoryview(self._decoded(stored))
         if data[:1] == _CONTENT:
-            return from_bytes(data[1:2], data[2:])
-        return Record(data[:1], data[1:])
+            return content_of(bytes(data[1:2]), cut(data[2:]))
+        return Record(bytes(data[:1]), data[1:])
 
     def beginning(self, stored: Content, length: int) -> bytes:
         """
-        Look at the beginning of a record without copying the rest.
+        Look at the beginning of a record, without the work that the rest would be.
 
         :param stored: What stands in the store.
         :param length: How many bytes of tag and body to return.

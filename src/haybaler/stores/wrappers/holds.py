@@ -33,7 +33,7 @@ class Hold:
         return _LAYOUT.pack(self.content, self.number, self.digest)
 
     @classmethod
-    def unpack(cls, data: bytes) -> Self:
+    def unpack(cls, data: bytes | memoryview) -> Self:
         """
         Read a record.
 

@@ -87,7 +87,7 @@ class TieredStore(StoreWrapper):
         return (yield from await_effect(calling.write(self.large, entries)))
 
     def _note(self, place: str | None) -> Content:
-        return self._form.of_record(Record(_ELSEWHERE, str(place).encode("utf-8", "surrogatepass")))
+        return self._form.of_record(_ELSEWHERE, [str(place).encode("utf-8", "surrogatepass")])
 
     def _look(self, reference: str) -> Steps[Content | Record]:
         stored = yield from await_effect(calling.read(self.small, reference))
@@ -127,7 +127,7 @@ def _place(note: Record) -> str:
     if note.tag != _ELSEWHERE:
         raise corrupt()
     try:
-        return note.body.decode("utf-8", "surrogatepass")
+        return bytes(note.body).decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise corrupt() from error
 
