@@ -224,6 +224,21 @@ async def test_a_cancelled_probe_makes_room_for_the_next() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(("seconds", "opens"), [(0.9, False), (1.0, True)])
+async def test_operations_that_callers_give_up_count_once_they_were_slow(seconds: float, opens: bool) -> None:
+    store, inner, clock = built(every_write=Fault(hang_before=True))
+    for number in range(1, 4):
+        write = asyncio.create_task(store.write_async(key="key", content="content"))
+        while inner.in_flight == 0:  # noqa: ASYNC110 - nothing announces the second one
+            await asyncio.sleep(0)
+        clock.now += seconds
+        write.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await write
+        assert store.is_open is (opens and number == 3)
+
+
+@pytest.mark.anyio
 async def test_what_began_before_the_circuit_opened_has_no_say_afterwards() -> None:
     store, inner, clock = built(reads={1: Fault(hang_before=True), **dict.fromkeys([2, 3, 4, 5], DOWN)})
     reference = inner.store.write(key="key", content="content")
@@ -309,7 +324,9 @@ def test_a_change_is_logged_once_without_anything_of_an_entry(check: Check, capl
 
 
 @pytest.mark.parametrize(
-    "settings", [{"failure_threshold": 0}, {"failure_threshold": 2.5}, {"recovery_timeout": -1}], ids=str
+    "settings",
+    [{"failure_threshold": 0}, {"failure_threshold": 2.5}, {"recovery_timeout": -1}, {"slow_after": "1"}],
+    ids=str,
 )
 def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(settings))):

@@ -8,7 +8,6 @@ import zlib
 from typing import Any
 
 import pytest
-from backports import zstd
 from tests.stores.examples import AsyncOnlyStore
 from tests.stores.wrappers.conftest import Check
 
@@ -18,6 +17,7 @@ from haybaler.stores.wrappers import compression
 from haybaler.stores.wrappers.compression import ZLIB, ZSTD, algorithm_called, decompressed
 from haybaler.testing.access import ASYNC, Access, run_law
 
+zstd: Any = compression._zstd()
 MIB = 1024 * 1024
 TEXT = "Revenue grew by 4 % in every region. " * 1_000
 ALGORITHMS = {"zstd": b"s", "zlib": b"z"}

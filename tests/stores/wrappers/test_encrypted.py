@@ -277,6 +277,18 @@ def test_an_entry_of_a_store_that_tells_no_reference_beforehand_is_bound_as_well
     check(store, law)
 
 
+def test_a_store_that_breaks_its_word_about_a_reference_is_an_outcome_not_a_loss(check: Check) -> None:
+    class Fickle(InMemoryToolResultStore):
+        def reference(self, key: str) -> str:
+            return super().reference(key) + "x"
+
+    async def law(access: Access) -> None:
+        (outcome,) = await access.write_many([StoreEntry("key", "secret")])
+        assert isinstance(outcome, StoreError)
+
+    check(encrypted(Fickle()), law)
+
+
 def test_a_content_that_the_wrapped_store_would_refuse_never_reaches_it_in_the_clear(check: Check) -> None:
     inner: Any = Own()
     store = encrypted(inner)

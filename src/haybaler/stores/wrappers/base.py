@@ -14,7 +14,7 @@ from haybaler.serialization import deserialize_parts, serialized
 from haybaler.stores import calling
 from haybaler.stores.batch import EntryBatch, single
 from haybaler.stores.driver import Content
-from haybaler.stores.outcomes import Outcome
+from haybaler.stores.outcomes import Outcome, has
 from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
 from haybaler.stores.wrappers.passing_on import where_stores_have
 
@@ -37,12 +37,26 @@ class StoreWrapper:
     def __init__(self, *stores: Any) -> None:
         for name, store in zip(self.parts, stores, strict=True):
             setattr(self, name, store)
+        self._lacks: dict[tuple[str, ...], str | None] = {}
         self.supports_binary_content = all(getattr(store, "supports_binary_content", False) for store in stores)
 
     @property
     def wrapped(self) -> list[Any]:
         """The wrapped stores."""
         return [getattr(self, name) for name in self.parts]
+
+    def lack_of(self, *names: str) -> str | None:
+        """
+        Tell whether a wrapped store lacks a method.
+
+        :param names: The methods' names, without `_async`.
+        :returns: The first one that is missing, as a sentence; None if every store has them all.
+        """
+        if names not in self._lacks:  # towers would ask each other for ever
+            lacking = ((store, name) for store in self.wrapped for name in names if not has(store, name))
+            lack = next(lacking, None)
+            self._lacks[names] = f"{type(lack[0]).__name__} has no `{lack[1]}`." if lack else None
+        return self._lacks[names]
 
     @property
     def _first(self) -> Any:

@@ -42,9 +42,11 @@ class CircuitBreakerStore(StoreWrapper):
 
     The state belongs to this object and all its scopes, in all threads and event loops of the process.
 
-    :param store: The store. It should have a timeout: an operation that never ends is never a failure.
+    :param store: The store. It should have a timeout: an operation that nobody ends is never a failure.
     :param failure_threshold: How many failures in a row open the circuit.
     :param recovery_timeout: Seconds after which one operation is let through.
+    :param slow_after: Seconds after which an operation counts as failed if its caller stops waiting for it, for example
+        because of a hook's `write_timeout`. One that is given up sooner tells nothing of the store.
     :param clock: Tells the time in seconds. It is not serialized.
     :raises ConfigurationError: If a parameter is not usable.
     """
@@ -57,16 +59,23 @@ class CircuitBreakerStore(StoreWrapper):
         *,
         failure_threshold: int = 5,
         recovery_timeout: float = 30.0,
+        slow_after: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(store)
         checked_count("failure_threshold", failure_threshold, lowest=1)
         checked_number("recovery_timeout", recovery_timeout, lowest=0)
+        checked_number("slow_after", slow_after, lowest=0)
         self._failure_threshold, self._recovery_timeout = failure_threshold, recovery_timeout
+        self._slow_after, self._clock = slow_after, clock
         self._circuit = Circuit(failure_threshold=failure_threshold, recovery_timeout=recovery_timeout, clock=clock)
 
     def _settings(self) -> dict[str, Any]:
-        return {"failure_threshold": self._failure_threshold, "recovery_timeout": self._recovery_timeout}
+        return {
+            "failure_threshold": self._failure_threshold,
+            "recovery_timeout": self._recovery_timeout,
+            "slow_after": self._slow_after,
+        }
 
     @property
     def is_open(self) -> bool:
@@ -88,14 +97,20 @@ class CircuitBreakerStore(StoreWrapper):
     def _admitted(self) -> Iterator[list[Any]]:
         """Admit an operation, or raise, and take note of its results, or of what it raises."""
         ticket = self._circuit.admit()
+        begun = self._clock()
         results: list[Any] = []
+        worked: bool | None = None
         try:
             yield results
+            worked = _worked(results)
         except Exception as error:
-            results.append(error)
+            worked = _worked([error])
+            raise
+        except BaseException:
+            worked = False if self._clock() - begun >= self._slow_after else None
             raise
         finally:
-            if self._circuit.report(ticket, worked=_worked(results)):
+            if self._circuit.report(ticket, worked=worked):
                 logger.warning(
                     "A circuit breaker has changed.",
                     extra={"store": type(self.store).__name__, "is_open": self._circuit.is_open},
@@ -103,7 +118,7 @@ class CircuitBreakerStore(StoreWrapper):
 
 
 def _worked(results: Sequence[object]) -> bool | None:
-    """Whether the store answered; None if it does not show: cancelled, or refused before the store was asked."""
+    """Whether the store answered; None if it does not show, since it may have been refused on the way there."""
     if any(not isinstance(result, Exception) or isinstance(result, _ANSWERS) for result in results):
         return True
     return False if any(map(is_outage, results)) else None

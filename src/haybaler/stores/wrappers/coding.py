@@ -50,8 +50,8 @@ class CodingStore(StoreWrapper):
         """Return what an entry's form depends on, other than its content."""
         return ""
 
-    def _outer(self, name: str, reference: str) -> str:  # noqa: ARG002 - for subclasses that need it
-        """Return the reference of an entry that has one in the wrapped store."""
+    def _outer(self, name: str, reference: str) -> Outcome:  # noqa: ARG002 - for subclasses that need it
+        """Return the reference of an entry that has one in the wrapped store, or why it cannot be used."""
         return reference
 
     def _inner(self, reference: str) -> tuple[str, str]:

@@ -24,8 +24,9 @@ class CompressedStore(CodingStore):
     store = CompressedStore(RedisToolResultStore("redis://localhost:6379/0"))
     ```
 
-    To read a page of a compressed entry, the whole is fetched and decompressed. In a store that only holds text,
-    compressed entries are base64, which takes a third of the gain away.
+    To read a page, the whole entry is fetched and decompressed. In a store that only holds text,
+    compressed entries are base64, which makes them a third larger. How large an entry becomes tells something about its
+    content, also where it is encrypted.
 
     :param store: The store. An encrypting one belongs inside, for what is encrypted cannot be compressed.
     :param algorithm: "zstd" (`pip install "haybaler[zstd]"` before Python 3.14) or "zlib"; None for zstd where it is

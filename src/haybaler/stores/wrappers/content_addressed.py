@@ -15,7 +15,7 @@ from haybaler.errors import (
 )
 from haybaler.stores import calling
 from haybaler.stores.driver import Content, page_of
-from haybaler.stores.outcomes import Outcome, has
+from haybaler.stores.outcomes import Outcome
 from haybaler.stores.protocol import AnyToolResultStore, DeletedScope, StoreEntry, StorePage
 from haybaler.stores.wrappers.base import StoreWrapper
 from haybaler.stores.wrappers.content_index import ContentIndex
@@ -61,9 +61,9 @@ class ContentAddressedStore(StoreWrapper):
 
     def __init__(self, store: AnyToolResultStore, *, min_bytes: int = 4096) -> None:
         super().__init__(store)
-        missing = [name for name in ("reference", "delete") if not has(store, name)]
-        if missing:
-            raise ConfigurationError(f"{type(store).__name__} has no `{missing[0]}`, which sharing contents needs.")
+        lack = self.lack_of("reference", "delete")
+        if lack is not None:
+            raise ConfigurationError(f"Contents can only be shared where entries can be found and deleted. {lack}")
         checked_count("min_bytes", min_bytes, lowest=0)
         self._min_bytes = min_bytes
         self._form = Form(_MARK, binary=self.supports_binary_content)

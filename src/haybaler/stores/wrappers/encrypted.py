@@ -7,9 +7,9 @@ from typing import Any, Self
 from haystack.utils import Secret
 
 from haybaler.effects import Steps
-from haybaler.errors import InvalidReferenceError, NotSerializableError
+from haybaler.errors import InvalidReferenceError, NotSerializableError, StoreError
 from haybaler.stores.driver import Content
-from haybaler.stores.outcomes import has
+from haybaler.stores.outcomes import Outcome
 from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.wrappers.coding import CodingStore
 from haybaler.stores.wrappers.encryption import KeyRing, new_key
@@ -83,8 +83,10 @@ class EncryptedStore(CodingStore):
     def _name(self, key: str) -> str:
         return self.store.reference(key) if self._is_predictable else token_hex(16)
 
-    def _outer(self, name: str, reference: str) -> str:
-        return reference if self._is_predictable else f"{name}:{reference}"
+    def _outer(self, name: str, reference: str) -> Outcome:
+        if not self._is_predictable:
+            return f"{name}:{reference}"
+        return reference if reference == name else StoreError("The store gave another reference than it told before.")
 
     def _inner(self, reference: str) -> tuple[str, str]:
         if self._is_predictable:
@@ -99,4 +101,4 @@ class EncryptedStore(CodingStore):
 
     @property
     def _is_predictable(self) -> bool:
-        return has(self.store, "reference")
+        return self.lack_of("reference") is None

@@ -14,7 +14,7 @@ from haybaler.errors import (
 )
 from haybaler.stores import calling
 from haybaler.stores.driver import Content
-from haybaler.stores.outcomes import Outcome, has
+from haybaler.stores.outcomes import Outcome
 from haybaler.stores.protocol import AnyToolResultStore, StoreEntry, StorePage
 from haybaler.stores.wrappers.base import StoreWrapper
 from haybaler.stores.wrappers.effort import computed
@@ -61,7 +61,7 @@ class FallbackStore(StoreWrapper):
     @property
     def _shares_references(self) -> bool:
         """Whether both stores can do what it takes to find, and to remove, what the other one has a reference for."""
-        return all(has(store, name) for store in self.wrapped for name in ("reference", "delete"))
+        return self.lack_of("reference", "delete") is None
 
     @where_stores_have("reference", "delete")
     def reference(self, key: str) -> str:

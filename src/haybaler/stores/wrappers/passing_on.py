@@ -4,14 +4,11 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Protocol, TypeVar, cast
 
-from haybaler.stores.outcomes import has
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Wrapping(Protocol):
-    @property
-    def wrapped(self) -> list[Any]: ...
+    def lack_of(self, *names: str) -> str | None: ...
 
 
 def where_stores_have(*names: str) -> Callable[[F], F]:
@@ -40,8 +37,7 @@ class _Method:
     def __get__(self, wrapper: _Wrapping | None, owner: type) -> Any:
         if wrapper is None:
             return self._function
-        for store in wrapper.wrapped:
-            for name in self._names:
-                if not has(store, name):
-                    raise AttributeError(f"{type(store).__name__}, which {owner.__name__} wraps, has no `{name}`.")
+        lack = wrapper.lack_of(*self._names)
+        if lack is not None:
+            raise AttributeError(f"{owner.__name__} has no `{self._function.__name__}` here: {lack}")
         return self._function.__get__(wrapper, owner)
