@@ -64,7 +64,7 @@ def test_what_is_small_or_would_not_get_smaller_is_left_as_it_is(check: Check, c
 
 
 @pytest.mark.parametrize(
-    "content", ["hb:z1:", "hb:z1:s", b"hb:z1:", b"hb:z1:=b", packed(b"s", b"inner" * 100)], ids=repr
+    "content", ["hb:z1:", "hb:z1:s", "hb:z1;", b"hb:z1:", b"hb:z1:=b", packed(b"s", b"inner" * 100)], ids=repr
 )
 def test_content_that_looks_compressed_is_content(check: Check, content: str | bytes) -> None:
     async def law(access: Access) -> None:
@@ -200,9 +200,10 @@ def test_a_store_that_only_holds_text_holds_compressed_text() -> None:
         assert stored.isascii()
         assert len(stored) < len(TEXT) / 10
         assert await access.read(reference) == TEXT
-        for content in ("hb:z1:", "hb:z1:s", "hb:z1:?!"):
+        assert stored.startswith("hb:z1;")
+        for content in ("hb:z1:", "hb:z1:s", "hb:z1;", "hb:z1;?!", "hb:z1;cw=="):
             assert await access.read(await access.write("key", content)) == content
-        inner.server.entries["key"] = "hb:z1:no base64"
+        inner.server.entries["key"] = "hb:z1;no base64"
         with pytest.raises(CorruptEntryError):
             await access.read(reference)
 

@@ -220,10 +220,10 @@ def test_a_store_that_only_holds_text_holds_encrypted_text() -> None:
     async def law(access: Access) -> None:
         reference = await access.write("key", "secret")
         stored = inner.server.entries["key"]
-        assert stored.startswith("hb:e1:")
+        assert stored.startswith("hb:e1;")
         assert stored.isascii()
         assert await access.read(reference) == "secret"
-        for spoiled in ("secret", "hb:e1:", "hb:e1:?", stored[:-4]):
+        for spoiled in ("secret", "hb:e1:", "hb:e1:?", "hb:e1;", "hb:e1;?", stored[:-4]):
             inner.server.entries["key"] = spoiled
             with pytest.raises(CorruptEntryError):
                 await access.read(reference)

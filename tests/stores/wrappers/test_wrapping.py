@@ -3,10 +3,12 @@
 import asyncio
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from haystack.hooks.tool_result_offloading import FileSystemToolResultStore as StockStore
 from tests.stores.wrappers.around import TOWERS, WRAPPERS, Build, encrypted, retrying
 from tests.stores.wrappers.conftest import Check
 
@@ -141,6 +143,17 @@ def test_a_store_that_is_only_asynchronous_is_wrapped(build: Build, kind: type) 
         store.read("a:at:key")
     (outcome,) = store.write_many([StoreEntry("key", LONG)])
     assert isinstance(outcome, AsyncOnlyStoreError)
+
+
+@of(ANY_STORE)
+def test_haystacks_own_store_is_wrapped(check: Check, build: Build, tmp_path: Path) -> None:
+    store = build(lambda name: StockStore(str(tmp_path / f"files{name}")))
+
+    async def law(access: Access) -> None:
+        for content in ("short", LONG):
+            assert await access.read(await access.write("key", content)) == content
+
+    check(store, law)
 
 
 @of(ANY_STORE)

@@ -12,7 +12,7 @@ from haybaler.stores.wrappers.forms import Form, Record
 from haybaler.stores.wrappers.octets import content_of, corrupt, kind_of, pieces_of, size_of
 from haybaler.stores.wrappers.settings import checked_count
 
-_MARK = "hb:z1:"
+_MARK = "hb:z1"
 _HEADER = struct.Struct(">cQ")  # text or bytes, and how many bytes it is without compression
 
 

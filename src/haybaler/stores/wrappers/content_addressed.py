@@ -28,7 +28,7 @@ from haybaler.stores.wrappers.settings import checked_count
 
 R = TypeVar("R")
 
-_MARK = "hb:c1:"
+_MARK = "hb:c1"
 _SHARED = b"s"
 # How often a reader looks again when an entry is replaced under its eyes.
 _ROUNDS = 3
@@ -52,7 +52,7 @@ class ContentAddressedStore(StoreWrapper):
     were written, and not read, such as by a lifecycle rule of S3, a content expires with the first entry that has it.
 
     :param store: The store, with `reference` and `delete`. Whoever encrypts belongs inside, for equal contents are
-        different once they are encrypted.
+        different once they are encrypted, and so does whoever tries again, for a second try is a second content.
     :param min_bytes: From this size in bytes on, contents are shared, others kept as they are; text counts in UTF-8.
     :raises ConfigurationError: If a parameter is not usable.
     """

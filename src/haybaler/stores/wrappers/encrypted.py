@@ -16,7 +16,7 @@ from haybaler.stores.wrappers.encryption import KeyRing, new_key
 from haybaler.stores.wrappers.forms import Form, Record
 from haybaler.stores.wrappers.octets import corrupt
 
-_MARK = "hb:e1:"
+_MARK = "hb:e1"
 _AES_GCM = b"a"
 
 
@@ -28,7 +28,8 @@ class EncryptedStore(CodingStore):
     store = EncryptedStore(S3ToolResultStore("my-bucket"), keys=[Secret.from_env_var("HAYBALER_KEY")])
     ```
 
-    An entry is bound to its reference, and so to its key and scope: one that was put in another's place is damaged.
+    An entry is bound to its reference, and so to its key and scope: one that was put in another's place is damaged. So
+    is one whose reference has changed with the store's place: files that may move need `references="relative"`.
     References, sizes, and whether an entry is text are not hidden, nor is an older content of the same reference told
     from the newest. Anything that this store has not encrypted is damaged, too.
 

@@ -30,15 +30,16 @@ class Form:
     The form of one wrapper's records: its mark, a tag, and a body.
 
     Content that happens to begin with the mark is itself wrapped into a record, so nothing that is written can pass for
-    a record. In a store that only holds text, records are text.
+    a record. In a store that only holds text, records are base64. A record that some store takes for text, since it
+    happens to be UTF-8, is understood as well.
 
-    :param mark: What records begin with; ASCII, and different for each kind of wrapper.
+    :param mark: What records begin with, and a colon; ASCII, and different for each kind of wrapper.
     :param binary: Whether the store holds bytes.
     """
 
     def __init__(self, mark: str, *, binary: bool) -> None:
-        self._text_mark = mark
-        self._mark = mark.encode("ascii")
+        self._mark = f"{mark}:".encode("ascii")
+        self._marks_in_text = (f"{mark}:", f"{mark};")  # as it is, and in base64
         self._binary = binary
 
     def of_content(self, content: Content) -> Content:
@@ -65,7 +66,7 @@ class Form:
         data = memoryview(joined([tag, *body]))
         starts = range(0, len(data), _BASE64_PIECE)
         pieces = [base64.b64encode(data[start : start + _BASE64_PIECE]).decode("ascii") for start in starts]
-        return "".join([self._text_mark, *pieces])
+        return "".join([self._marks_in_text[1], *pieces])
 
     def parse(self, stored: Content) -> Content | Record:
         """
@@ -77,7 +78,7 @@ class Form:
         """
         if not self._is_marked(stored):
             return stored
-        data = memoryview(stored)[len(self._mark) :] if isinstance(stored, bytes) else memoryview(self._decoded(stored))
+        data = memoryview(self._unmarked(stored))
         if data[:1] == _CONTENT:
             return content_of(bytes(data[1:2]), cut(data[2:]))
         return Record(bytes(data[:1]), data[1:])
@@ -92,18 +93,21 @@ class Form:
         """
         if not self._is_marked(stored):
             return b""
-        if isinstance(stored, bytes):
-            return stored[len(self._mark) : len(self._mark) + length]
-        quarters = -(-length // 3) * 4
-        return self._decoded(stored[: len(self._text_mark) + quarters])[:length]
+        enough = len(self._mark) + -(-length // 3) * 4  # characters of base64
+        return bytes(self._unmarked(stored[:enough])[:length])
 
     def _is_marked(self, content: Content) -> bool:
         if isinstance(content, bytes):
             return content.startswith(self._mark)
-        return content.startswith(self._text_mark)
+        return content.startswith(self._marks_in_text)
 
-    def _decoded(self, stored: str) -> bytes:
+    def _unmarked(self, stored: Content) -> Octets:
+        start = len(self._mark)
+        if isinstance(stored, bytes):
+            return memoryview(stored)[start:]
+        if stored.startswith(self._marks_in_text[0]):
+            return stored[start:].encode("utf-8", "surrogatepass")
         try:
-            return base64.b64decode(stored[len(self._text_mark) :], validate=True)
+            return base64.b64decode(stored[start:], validate=True)
         except (binascii.Error, ValueError) as error:
             raise corrupt() from error

@@ -111,19 +111,22 @@ class RetryingStore(StoreWrapper):
         policy = self._policy.copy()  # it keeps the state of one operation
         policy.begin()
         call = RetryCallState(policy, None, (), {})
-        while True:
-            action = policy.iter(call)
-            if isinstance(action, DoAttempt):
-                try:
-                    call.set_result((yield from attempt()))
-                except Exception as error:  # noqa: BLE001 - the policy raises it if it is the last
-                    call.set_exception((type(error), error, error.__traceback__))
-            elif isinstance(action, DoSleep):
-                call.prepare_for_next_attempt()
-                yield from await_effect(_pause(action))
-            else:
-                result: R = action
-                return result
+        try:
+            while True:
+                action = policy.iter(call)
+                if isinstance(action, DoAttempt):
+                    try:
+                        call.set_result((yield from attempt()))
+                    except Exception as error:  # noqa: BLE001 - the policy raises it if it is the last
+                        call.set_exception((type(error), error, error.__traceback__))
+                elif isinstance(action, DoSleep):
+                    call.prepare_for_next_attempt()
+                    yield from await_effect(_pause(action))
+                else:
+                    result: R = action
+                    return result
+        finally:
+            del call  # it holds the error, whose traceback holds this frame
 
     def _within(self, effect: Effect[R]) -> Effect[R]:
         seconds = self._timeout

@@ -17,7 +17,7 @@ from haybaler.stores.wrappers.octets import corrupt, size_of
 from haybaler.stores.wrappers.passing_on import where_stores_have
 from haybaler.stores.wrappers.settings import checked_count
 
-_MARK = "hb:t1:"
+_MARK = "hb:t1"
 _ELSEWHERE = b"l"
 
 
