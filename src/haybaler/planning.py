@@ -11,6 +11,7 @@ from haystack.dataclasses import ChatMessage
 
 from haybaler.conversation import Step, pair
 from haybaler.errors import StoreError, StoreUnavailableError
+from haybaler.slices import in_slices
 from haybaler.swaps import Item, Slot, Swap, fates
 
 
@@ -120,7 +121,7 @@ class OffloadPlan:
         """
         self.next_batch()
         swaps, self._batch = self._batch, []
-        for swap in swaps:
+        for swap in in_slices(swaps):
             self._put(swap.slot, swap.pointer)
         return swaps
 
@@ -131,7 +132,7 @@ class OffloadPlan:
         :param outcomes: Outcome i belongs to item i of the batch: a reference, or why it was not stored.
         """
         errors: list[StoreError] = []
-        for fate in fates(self._batch, outcomes):
+        for fate in in_slices(fates(self._batch, outcomes)):
             if fate.failure is None:
                 self._swap(fate.swap, fate.written)
             else:

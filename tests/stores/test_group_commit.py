@@ -290,8 +290,8 @@ async def test_after_an_outage_a_caller_does_not_wait_as_long_once_more() -> Non
 
 async def test_an_outage_of_one_server_says_nothing_of_another() -> None:
     class Sharded(Recorder):
-        def _server_of(self, path: str) -> Hashable:
-            return path[0]
+        def _servers_of(self, paths: Sequence[str]) -> Sequence[Hashable]:
+            return [path[0] for path in paths]
 
         async def _put_many_async(self, items: Items) -> list[StoreError | None]:
             if items[0][0].startswith("a"):
@@ -508,7 +508,7 @@ async def test_nothing_is_held_after_the_writes() -> None:
     async def write(name: str) -> None:
         items = [(f"{name}{number}", Text("content")) for number in range(5)]
         held.extend(weakref.ref(content) for _, content in items)
-        await writer.write(drop, items, server_of=lambda path: None)
+        await writer.write(drop, items, servers_of=lambda paths: [None] * len(paths))
 
     gc.disable()  # so no cycles hold anything either
     try:

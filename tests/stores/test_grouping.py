@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haybaler.errors import ConfigurationError, StoreError
+from haybaler.errors import StoreError
 from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.grouping import Queue
-from haybaler.stores.shares import Call, Group, Item, Lane, Share, most_bytes
+from haybaler.stores.shares import Call, Group, Item, Lane, fit, most_bytes
 
 GONE = StoreError("withdrawn")
 
@@ -19,8 +18,12 @@ def items_of(group: Group) -> list[tuple[Call, Item]]:
     return [(share.call, share.call.items[index]) for share, part in group.parts.items() for index in share.ready[part]]
 
 
-def one_server(path: str) -> None:
-    return None
+def one_server(paths: Sequence[str]) -> list[None]:
+    return [None] * len(paths)
+
+
+def first_letters(paths: Sequence[str]) -> list[str]:
+    return [path[0] for path in paths]
 
 
 class Simulation:
@@ -36,16 +39,13 @@ class Simulation:
         self.order: dict[str, list[object]] = {}  # of each path who wants to write it, in order of arrival
         self.paths: Counter[str] = Counter()
 
-    def server_of(self, path: str) -> str:
-        return path[0]
-
     def arrive(self, items: list[Item]) -> None:
-        lane = self.queue.pass_by(items, self.server_of)
+        lane = self.queue.pass_by(items, first_letters)
         if lane is not None:
             self.passing.append((lane, items))
             self._begin([(lane, item) for item in items])
             return
-        call = self.queue.admit(items, self.server_of)
+        call = self.queue.admit(items, first_letters)
         self.calls.append(call)
         for path, _ in items:
             self.order.setdefault(path, []).append(call)
@@ -56,9 +56,9 @@ class Simulation:
             self.groups.append(group)
             assert group.members == {share.call for share in group.parts}
             assert len(items_of(group)) <= self.bounds.entries
-            sizes = [most_bytes(content) for _, (_, content) in items_of(group)]
+            sizes = most_bytes([content for _, (_, content) in items_of(group)])
             assert sum(sizes) <= self.bounds.size or len(sizes) == 1
-            assert len({self.server_of(path) for _, (path, _) in items_of(group)}) == 1
+            assert len({path[0] for _, (path, _) in items_of(group)}) == 1
             for caller, (path, _) in items_of(group):
                 assert self.order[path].pop(0) is caller
             self._begin(items_of(group))
@@ -226,36 +226,37 @@ def test_who_comes_late_does_not_go_before_those_who_wait() -> None:
 
 def test_entries_of_different_servers_share_no_group_and_do_not_wait_for_each_other() -> None:
     queue = Queue(GroupCommit(in_flight=1, entries=10, size=100))
-    call = queue.admit([("a1", "x"), ("b1", "x"), ("a2", "x")], lambda path: path[0])
+    call = queue.admit([("a1", "x"), ("b1", "x"), ("a2", "x")], first_letters)
     groups = [group for group in (queue.take(call), queue.take(call)) if group is not None]
     assert [[path for _, (path, _) in items_of(group)] for group in groups] == [["a1", "a2"], ["b1"]]
-    assert queue.pass_by([("c1", "x"), ("d1", "x")], lambda path: path[0]) is None
-    assert queue.pass_by([("c1", "x"), ("c2", "x")], lambda path: path[0]) is not None
+    assert queue.pass_by([("c1", "x"), ("d1", "x")], first_letters) is None
+    assert queue.pass_by([("c1", "x"), ("c2", "x")], first_letters) is not None
 
 
 def test_text_counts_as_the_most_bytes_that_it_can_have() -> None:
-    assert most_bytes(b"\xff" * 5) == 5
-    assert most_bytes("x" * 5) == 5
-    assert most_bytes("😀" * 5) == len(("😀" * 5).encode())
-    assert most_bytes("é" * 5) >= len(("é" * 5).encode())
+    assert most_bytes([b"\xff" * 5, "x" * 5, "😀" * 5]) == [5, 5, len(("😀" * 5).encode())]
+    assert most_bytes(["é" * 5])[0] >= len(("é" * 5).encode())
 
 
-@pytest.mark.parametrize("name", ["in_flight", "entries", "size", "wait"])
-@pytest.mark.parametrize("value", [0, -1, True, None, "1", float("nan"), float("inf")])
-def test_a_bound_that_is_no_positive_number_is_refused(name: str, value: object) -> None:
-    with pytest.raises(ConfigurationError, match=name):
-        GroupCommit(**{name: value})  # type: ignore[arg-type]
+@given(st.lists(st.text(max_size=9) | st.binary(max_size=9), min_size=1), st.integers(1, 40), st.integers(1, 90))
+def test_what_fits_is_what_the_most_bytes_say(contents: list[str | bytes], each: int, together: int) -> None:
+    sizes = most_bytes(contents)
+    assert fit(contents, each=each, together=together) == (max(sizes) <= each and sum(sizes) <= together)
 
 
-def test_only_the_time_to_wait_may_be_a_fraction() -> None:
-    assert GroupCommit(wait=0.5).wait == 0.5
-    with pytest.raises(ConfigurationError, match="whole"):
-        GroupCommit(entries=1.5)  # type: ignore[arg-type]
+def test_a_large_batch_passes_undivided_where_nothing_else_is_being_written() -> None:
+    queue = Queue(GroupCommit(in_flight=2, entries=10, size=100, undivided=5))
+    large = batch("a", 50)
+    lane = queue.pass_by(large, one_server)
+    assert lane is not None
+    assert queue.pass_by(batch("b", 11), one_server) is None
+    assert queue.pass_by(batch("c", 10), one_server) is not None
+    queue.passed(lane, large)
+    assert queue.pass_by(batch("d", 11), one_server) is None
 
 
-def test_a_share_is_what_one_call_has_in_one_lane() -> None:
-    call = Call([("a", "xx"), ("b", "x"), ("c", "")], [None] * 3, 3)
-    share = Share(call, Lane((None, False)))
-    share.add([0, 1], [2, 1])
-    share.add([2], [0])
-    assert (share.ready, share.ends, share.waiting) == ([0, 1, 2], [0, 2, 3, 3], 3)
+def test_a_large_batch_is_divided_where_it_would_hold_up_all_others() -> None:
+    assert Queue(GroupCommit(in_flight=2, entries=10, size=100)).pass_by(batch("a", 11), one_server) is None
+    queue = Queue(GroupCommit(in_flight=2, entries=10, size=100, undivided=5))
+    assert queue.pass_by([("a", "x" * 101)], one_server) is None
+    assert queue.pass_by(batch("b", 51), one_server) is None

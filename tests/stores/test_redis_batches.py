@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import redis
 from tests.services.redis_servers import REDIS, VALKEY, RedisServer, redis_server
 
 from haybaler.effects import Steps
@@ -28,7 +29,7 @@ def _calls(server: RedisServer) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("kind", "ttl", "command", "round_trips"),
-    [(VALKEY, 60, "msetex", 2), (VALKEY, None, "mset", 2), (REDIS, None, "mset", 2), (REDIS, 60, "set", 1_001)],
+    [(VALKEY, 60, "msetex", 1), (VALKEY, None, "mset", 1), (REDIS, None, "mset", 1), (REDIS, 60, "set", 1_001)],
 )
 def test_row_3b_a_batch_uses_the_cheapest_command_that_the_server_knows(
     request: pytest.FixtureRequest, prefix: str, kind: str, ttl: int | None, command: str, round_trips: int
@@ -179,3 +180,32 @@ def test_row_32_an_empty_batch_sends_nothing(valkey: RedisServer, prefix: str) -
         assert asyncio.run(store.write_many_async([])) == []
         asyncio.run(store.delete_async([]))
         assert valkey.connections() == before
+
+
+@pytest.mark.parametrize("kind", [VALKEY, REDIS])
+@pytest.mark.parametrize("ttl", [None, 60])
+def test_a_large_batch_of_any_content_is_cut_into_round_trips_and_comes_back_whole(
+    request: pytest.FixtureRequest, prefix: str, kind: str, ttl: int | None
+) -> None:
+    server: RedisServer = request.getfixturevalue("valkey" if kind == VALKEY else "redis6")
+    contents: list[str | bytes] = [
+        "",
+        b"",
+        "ü" * 999,
+        b"\xff\x00" * 500,
+        "x" * 3_000_000,
+        b"\x00" * 5_000_000,
+        *map(str, range(2_500)),
+    ]
+    entries = [StoreEntry(f"key-{number}", content) for number, content in enumerate(contents)]
+    store = RedisToolResultStore(server.url, prefix=prefix, ttl=ttl)
+
+    async def write_and_read() -> list[str | bytes]:
+        references = await store.write_many_async(entries)
+        assert references == [store.reference(entry.key) for entry in entries]
+        return [await store.read_async(store.reference(f"key-{number}")) for number in range(len(contents))]
+
+    assert asyncio.run(write_and_read()) == contents
+    with RedisToolResultStore(client=redis.Redis.from_url(server.url), prefix=prefix, ttl=ttl) as ready:
+        assert ready.write_many(entries) == [ready.reference(entry.key) for entry in entries]
+        assert [ready.read(ready.reference(entry.key)) for entry in entries] == contents

@@ -1,6 +1,6 @@
 """Pure: what the provider's figures say about the sizes of single messages."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 # Judged and reported sizes of ordinary text differ by less than this factor either way. What differs more, an image
@@ -69,15 +69,16 @@ class LearnedSizes:
             tokens, judged = self._ordinary[not foreign]
         return tokens / judged if judged else 1.0
 
-    def size(self, key: int, judged: Judged) -> float:
+    def sizes(self, keys: Iterable[int], judged: Iterable[Judged]) -> list[float]:
         """
-        Return the size of a message.
+        Return the sizes of messages.
 
-        :param key: Stands for the message.
-        :param judged: What it probably has.
-        :returns: What was learned of it; otherwise its judged size, scaled like others of its kind.
+        :param keys: Stand for the messages.
+        :param judged: What message i probably has.
+        :returns: Size i: what was learned of message i; otherwise its judged size, scaled like others of its kind.
         """
-        return self._tokens.get(key, judged.tokens * self.factor(judged.foreign))
+        factors, known = (self.factor(), self.factor(foreign=True)), self._tokens.get
+        return [known(key, tokens * factors[foreign]) for key, (tokens, foreign) in zip(keys, judged, strict=True)]
 
     def learn(self, judged: Mapping[int, Judged], tokens: float) -> None:
         """
@@ -115,7 +116,7 @@ class LearnedSizes:
         return {foreign: shares[foreign] / size if size else 1.0 for foreign, size in sums.items()}
 
     def _rescale(self, judged: Mapping[int, Judged], tokens: float) -> None:
-        sizes = {key: self.size(key, size) for key, size in judged.items()}
+        sizes = dict(zip(judged, self.sizes(judged, judged.values()), strict=True))
         ratio = tokens / max(sum(sizes.values()), 1.0)
         self._tokens.update({key: size * ratio for key, size in sizes.items()})
 

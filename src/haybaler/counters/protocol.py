@@ -6,6 +6,8 @@ from haystack.dataclasses import ChatMessage
 from haystack.token_counters import TokenCounter as HaystackTokenCounter
 from haystack.tools import ToolsType
 
+from haybaler.errors import ConfigurationError
+
 
 class TokenCounter(Protocol):
     """
@@ -63,3 +65,16 @@ class TokenCounter(Protocol):
 
 # What hooks and compactors take.
 AnyTokenCounter = TokenCounter | HaystackTokenCounter
+
+
+def plausible(counted: float) -> int:
+    """
+    Return what somebody's counter counted.
+
+    :param counted: Its answer.
+    :returns: Whole tokens.
+    :raises ConfigurationError: If it cannot be a number of tokens.
+    """
+    if counted < 0:
+        raise ConfigurationError("A token counter gave a negative number.")
+    return int(counted)

@@ -1,7 +1,7 @@
 """The counter of one run: counts each message once, off the event loop where there is much, and never raises."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from haystack.dataclasses import ChatMessage
@@ -10,9 +10,9 @@ from haystack.tools import ToolsType
 from haybaler.counters.approximate import ApproximateTokenCounter
 from haybaler.counters.learned import Judged, LearnedSizes
 from haybaler.counters.likely import is_foreign
+from haybaler.counters.protocol import plausible
 from haybaler.counters.rendering import is_short, rendered, words_in
 from haybaler.effects import Effect, Steps, await_effect, in_turn, in_worker, perform, perform_async
-from haybaler.errors import ConfigurationError
 from haybaler.interop import method, synchronous
 from haybaler.slices import in_slices
 from haybaler.turns import run_in_turn
@@ -75,17 +75,17 @@ class RunTokenCounter:
         :param messages: The messages.
         :returns: Steps that end in the sizes in tokens; size i belongs to message i.
         """
-        fresh = [message for message in messages if id(message) not in self._sizes]
-        if fresh:
+        if fresh := _unknown(messages, self._sizes):
             yield from await_effect(Effect(lambda: self._count_each(fresh), lambda: self._count_each_async(fresh)))
         if self._learned.is_scaled:
             yield from self._judge(messages)
         return self._known_sizes(messages)
 
     def _known_sizes(self, messages: Sequence[ChatMessage]) -> list[int]:
+        keys = list(map(id, messages))
         if not self._learned.is_scaled:
-            return [self._sizes[id(message)].tokens for message in messages]
-        return [round(self._learned.size(id(message), self._judged[id(message)])) for message in messages]
+            return [sized.tokens for sized in map(self._sizes.__getitem__, keys)]
+        return list(map(round, self._learned.sizes(keys, map(self._judged.__getitem__, keys))))
 
     @property
     def has_learned(self) -> bool:
@@ -114,7 +114,7 @@ class RunTokenCounter:
         """
         tools_size = yield from self.tools_size(tools)
         try:
-            counted = _plausible((yield from await_effect(method(self._counter, "count", list(messages), tools))))
+            counted = plausible((yield from await_effect(method(self._counter, "count", list(messages), tools))))
         except Exception as error:  # noqa: BLE001 - counting never ends a run
             self._fall_back(error)
             return sum((yield from self.sizes(messages))) + tools_size
@@ -142,7 +142,7 @@ class RunTokenCounter:
         return sum(self._words[id(message)] for message in messages)
 
     def _judge(self, messages: Sequence[ChatMessage]) -> Steps[None]:
-        fresh = [message for message in messages if id(message) not in self._judged]
+        fresh = _unknown(messages, self._judged)
         if fresh and is_short(fresh, INLINE_CHARS):
             yield from in_turn(self._judge_each, fresh)
         elif fresh:
@@ -258,7 +258,7 @@ class RunTokenCounter:
         try:
             if self._estimate is None:
                 self._count = self._count or synchronous(self._counter, "count")
-                return _plausible(self._count(messages, tools))
+                return plausible(self._count(messages, tools))
         except Exception as error:  # noqa: BLE001 - counting never ends a run
             self._fall_back(error)
         return self._estimated(messages, tools)
@@ -266,7 +266,7 @@ class RunTokenCounter:
     async def _try_async(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
         try:
             if self._estimate is None:
-                return _plausible(await method(self._counter, "count", messages, tools).run_async())
+                return plausible(await method(self._counter, "count", messages, tools).run_async())
         except Exception as error:  # noqa: BLE001 - counting never ends a run
             self._fall_back(error)
         return self._estimated(messages, tools)
@@ -292,7 +292,8 @@ class RunTokenCounter:
         return serialized
 
 
-def _plausible(counted: float) -> int:
-    if counted < 0:
-        raise ConfigurationError("A token counter gave a negative number.")
-    return int(counted)
+def _unknown(messages: Sequence[ChatMessage], known: Mapping[int, object]) -> list[ChatMessage]:
+    # Mostly everything is known, and a long conversation is walked through many times.
+    if all(map(known.__contains__, map(id, messages))):
+        return []
+    return [message for message in messages if id(message) not in known]

@@ -108,7 +108,8 @@ class CompactionHook:
             state, record, self.token_counter, context_window=limits.window, trigger=limits.trigger
         )
         if put_back:  # hooks that go by `context_tokens` have to know, too
-            yield from self._apply(state, record, state.data["messages"], fill)
+            messages = state.data["messages"]
+            self._apply(state, record, messages, (yield from record.counter(self.token_counter).sizes(messages)), fill)
         pause = record.pause(self)
         if not self._is_due(fill.tokens, limits.trigger) or fill.tokens < pause.until:
             return
@@ -116,13 +117,13 @@ class CompactionHook:
         compacted = yield from self._compacted(state, record, target, minimum_gain)
         tokens = fill.tokens
         if compacted is not None:
-            tokens = yield from self._apply(state, record, compacted, fill)
+            tokens = self._apply(state, record, *compacted, fill)
             logger.debug(
                 "Compacted the conversation of an Agent.",
                 extra={
                     "tokens_before": fill.tokens,
                     "tokens_after": tokens,
-                    "messages": len(compacted),
+                    "messages": len(compacted[0]),
                     "target": target,
                 },
             )
@@ -148,7 +149,8 @@ class CompactionHook:
 
     def _compacted(
         self, state: State, record: RunRecord, target: int, minimum_gain: float
-    ) -> Steps[list[ChatMessage] | None]:
+    ) -> Steps[tuple[list[ChatMessage], list[int]] | None]:
+        """Return a shorter conversation and the sizes of its messages, or None."""
         run_writes(state).discard()  # of an attempt that was cancelled
         try:
             rewritten = yield from self._rewritten(state, record, target, minimum_gain)
@@ -163,11 +165,12 @@ class CompactionHook:
         counter = record.counter(self.token_counter)
         messages: list[ChatMessage] = state.data["messages"]
         sizes = yield from counter.sizes(messages)
-        before, after = sum(sizes), sum((yield from counter.sizes(rewritten)))
+        sizes_after = yield from counter.sizes(rewritten)
+        before, after = sum(sizes), sum(sizes_after)
         least = minimum_gain * invalidated(messages, sizes, first_change(messages, rewritten))
         # What somebody's compactor has stored by now would lie in the store in vain.
         worthwhile = after <= target or before - after >= least or _has_stored(messages, rewritten)
-        return rewritten if after < before and worthwhile else None
+        return (rewritten, sizes_after) if after < before and worthwhile else None
 
     def _rewritten(
         self, state: State, record: RunRecord, target: int, minimum_gain: float
@@ -191,17 +194,17 @@ class CompactionHook:
         compacted: object = yield from await_effect(compact)
         if compacted is None:
             return None
-        if not (isinstance(compacted, list) and compacted and all(isinstance(m, ChatMessage) for m in compacted)):
+        if not (isinstance(compacted, list) and compacted and _are_messages(compacted)):
             raise HaybalerError(f"{type(compactor).__name__} returned something that is no conversation.")
         # haybaler's own compactors keep calls and results together. Nothing may be awaited after they have written
         # results: cancelled there, the run would leave entries that nothing refers to.
         return compacted if isinstance(compactor, SteppedCompactor) else (yield from in_worker(repaired, compacted))
 
-    def _apply(self, state: State, record: RunRecord, compacted: list[ChatMessage], fill: Fill) -> Steps[int]:
+    def _apply(
+        self, state: State, record: RunRecord, compacted: list[ChatMessage], sizes: Sequence[int], fill: Fill
+    ) -> int:
         """Put a compacted conversation into the `State` and return how full the window is now, in tokens."""
-        counter = record.counter(self.token_counter)
-        sizes = yield from counter.sizes(compacted)
-        counter.keep_only(compacted)
+        record.counter(self.token_counter).keep_only(compacted)
         last = record.anchor(self.token_counter)
         covered = compacted[: last_assistant_index(compacted) + 1] or compacted
         tokens = sum(sizes[: len(covered)]) + fill.fixed
@@ -273,3 +276,7 @@ def _tag(**tags: object) -> None:
 def _has_stored(before: Sequence[ChatMessage], after: Sequence[ChatMessage]) -> bool:
     known = {id(message) for message in before}
     return any(is_offloaded(message) and id(message) not in known for message in after)
+
+
+def _are_messages(values: Sequence[object]) -> bool:
+    return set(map(type, values)) == {ChatMessage} or all(isinstance(value, ChatMessage) for value in values)

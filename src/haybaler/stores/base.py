@@ -118,7 +118,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
             if self._groups is None or not items:
                 return batch.outcomes(await self._put_many_async(items))
             groups = self._groups.get()
-            return batch.outcomes(await groups.write(self._put_many_async, items, server_of=self._server_of))
+            return batch.outcomes(await groups.write(self._put_many_async, items, servers_of=self._servers_of))
         except Exception as error:  # noqa: BLE001 - the contract promises outcomes
             return batch.failed(error)
 

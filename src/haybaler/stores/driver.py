@@ -77,14 +77,14 @@ class StoreDriver:
 
         return await map_bounded(put, items, limit=self.max_concurrency)
 
-    def _server_of(self, path: str) -> Hashable:  # noqa: ARG002 - for the author
+    def _servers_of(self, paths: Sequence[str]) -> Sequence[Hashable]:
         """
-        Return what stands for the server that keeps `path`, known without asking.
+        Return what stands for the servers that keep `paths`, known without asking; server i belongs to path i.
 
         For group commit: entries of different servers share no batch, so that one server in trouble holds up no other.
         By default there is only one.
         """
-        return None
+        return [None] * len(paths)
 
     def _remove_many(self, paths: Sequence[str]) -> None:
         for path in paths:

@@ -19,18 +19,27 @@ class GroupCommit:
     :param entries: The most entries of a batch.
     :param size: The most bytes of a batch. Text counts as the most that its UTF-8 can have; an entry that is larger by
         itself is a batch by itself, and those have `in_flight` places of their own.
+    :param undivided: For a store that divides large batches itself: how many batches' worth of entries and bytes one
+        caller may hand over in one piece while no other is writing. It takes one of the `in_flight` places.
     :param wait: Seconds for which a caller waits for its turn; then what it still has to write is a
         `StoreTimeoutError`.
-    :raises ConfigurationError: If one of them is not a positive number, or the first three are not whole.
+    :raises ConfigurationError: If one of them is not a positive number, or those before `wait` are not whole.
     """
 
     in_flight: int = 4
     entries: int = 128
     size: int = 4 * 1024 * 1024
+    undivided: int = 1
     wait: float = 30.0
 
     def __post_init__(self) -> None:
-        for name, kinds in (("in_flight", int), ("entries", int), ("size", int), ("wait", (int, float))):
+        for name, kinds in (
+            ("in_flight", int),
+            ("entries", int),
+            ("size", int),
+            ("undivided", int),
+            ("wait", (int, float)),
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < inf:
                 whole = "whole " if kinds is int else ""

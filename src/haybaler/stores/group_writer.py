@@ -8,7 +8,7 @@ cancellation of one concerns no other.
 
 import asyncio
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 
@@ -25,7 +25,7 @@ from haybaler.errors import (
 from haybaler.stores.driver import write_failure
 from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.grouping import Queue
-from haybaler.stores.shares import Call, Group, Item, Outcome, Share
+from haybaler.stores.shares import Call, Group, Item, Outcome, ServersOf, Share
 
 Write = Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]]
 
@@ -48,23 +48,21 @@ class GroupWriter:
         self._tasks: dict[Group, asyncio.Task[None]] = {}
         self._begun: dict[int, list[asyncio.Future[None]]] = {}  # for each call those who wait for its end
 
-    async def write(
-        self, write: Write, items: Sequence[Item], *, server_of: Callable[[str], Hashable]
-    ) -> Sequence[Outcome]:
+    async def write(self, write: Write, items: Sequence[Item], *, servers_of: ServersOf) -> Sequence[Outcome]:
         """
         Write a batch, in groups with what others write at the same time.
 
         :param write: Writes a group, and gives outcome i for item i. The same for all callers.
         :param items: Paths, all different, and contents.
-        :param server_of: Tells what stands for the server that keeps a path.
+        :param servers_of: Tells what stands for the servers that keep paths.
         :returns: Outcome i belongs to item i.
         """
         waiters: list[asyncio.Future[None]] = []
         self._begun[id(waiters)] = waiters
         try:
-            lane = self._queue.pass_by(items, server_of)
+            lane = self._queue.pass_by(items, servers_of)
             if lane is None:
-                return await self._write_in_turn(write, self._queue.admit(items, server_of))
+                return await self._write_in_turn(write, self._queue.admit(items, servers_of))
             try:
                 return await write(items)
             finally:

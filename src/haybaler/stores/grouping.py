@@ -8,12 +8,12 @@ that fill a group alone.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from math import ceil
 
 from haybaler.errors import StoreError
 from haybaler.stores.group_commit import GroupCommit
-from haybaler.stores.shares import Call, Group, Item, Key, Lane, Outcome, Share, most_bytes
+from haybaler.stores.shares import Call, Group, Item, Key, Lane, Outcome, ServersOf, Share, fit, most_bytes
 
 # Into how many turns a group is divided. A batch of ordinary size goes in one.
 _TURNS = 8
@@ -39,29 +39,30 @@ class Queue:
         self._paths: set[str] = set()  # of items that are ready or being written
         self._held: dict[str, deque[tuple[Share, int]]] = {}  # what waits for them, in the order in which it came
 
-    def pass_by(self, items: Sequence[Item], server_of: Callable[[str], Hashable]) -> Lane | None:
+    def pass_by(self, items: Sequence[Item], servers_of: ServersOf) -> Lane | None:
         """
-        Let a batch through that can go at once, as one group.
+        Let a batch through that can go at once, as one group; a larger one where nothing else is being written.
 
         :param items: Paths, all different, and contents.
-        :param server_of: Tells what stands for the server that keeps a path.
+        :param servers_of: Tells what stands for the servers that keep paths.
         :returns: The lane, for `passed`; None if the batch has to be admitted.
         """
-        bounds, size = self._bounds, 0
-        server = server_of(items[0][0])
-        lane = self._lane((server, False))
-        may_go = lane.groups < bounds.in_flight and not lane.turns and len(items) <= bounds.entries
-        for path, content in items if may_go else ():
-            size += most_bytes(content)
-            if size > bounds.size or path in self._paths or server_of(path) != server:
-                may_go = False
-                break
-        if not may_go:
-            self._tidy(lane)
-            return None
-        self._paths.update([path for path, _ in items])
-        lane.groups += 1
-        return lane
+        bounds, paths = self._bounds, [path for path, _ in items]
+        servers = set(servers_of(paths))
+        lane = self._lane((servers.pop(), False))
+        groups = 1 if lane.groups else bounds.undivided
+        if (
+            lane.groups < bounds.in_flight
+            and not (servers or lane.turns)
+            and len(items) <= bounds.entries * groups
+            and fit([content for _, content in items], each=bounds.size, together=bounds.size * groups)
+            and self._paths.isdisjoint(paths)
+        ):
+            self._paths.update(paths)
+            lane.groups += 1
+            return lane
+        self._tidy(lane)
+        return None
 
     def passed(self, lane: Lane, items: Sequence[Item]) -> None:
         """
@@ -75,24 +76,24 @@ class Queue:
         self._summon(lane)
         self._tidy(lane)
 
-    def admit(self, items: Sequence[Item], server_of: Callable[[str], Hashable]) -> Call:
+    def admit(self, items: Sequence[Item], servers_of: ServersOf) -> Call:
         """
         Add a caller's batch to what waits.
 
         :param items: Paths, all different, and contents.
-        :param server_of: Tells what stands for the server that keeps a path.
+        :param servers_of: Tells what stands for the servers that keep paths.
         :returns: The call.
         """
         call = Call(items, [None] * len(items), len(items))
         paths = [path for path, _ in items]
-        sizes = [most_bytes(content) for _, content in items]
-        servers = set(map(server_of, paths))
-        if len(servers) == 1 and max(sizes) <= self._bounds.size and self._paths.isdisjoint(paths):
-            self._share(call, (servers.pop(), False)).add(range(len(items)), sizes)
+        sizes = most_bytes([content for _, content in items])
+        servers = servers_of(paths)
+        if len(set(servers)) == 1 and max(sizes) <= self._bounds.size and self._paths.isdisjoint(paths):
+            self._share(call, (servers[0], False)).add(range(len(items)), sizes)
             self._paths.update(paths)
         else:
-            for index, (path, size) in enumerate(zip(paths, sizes, strict=True)):
-                share = self._share(call, (server_of(path), size > self._bounds.size))
+            for index, (path, server, size) in enumerate(zip(paths, servers, sizes, strict=True)):
+                share = self._share(call, (server, size > self._bounds.size))
                 if path in self._paths:
                     share.held.add(index)
                     self._held.setdefault(path, deque()).append((share, index))
@@ -232,7 +233,7 @@ class Queue:
             if path in self._held:
                 share, index = self._held[path][0]
                 self._let_go(share, index)
-                share.add([index], [most_bytes(share.call.items[index][1])])
+                share.add([index], most_bytes([share.call.items[index][1]]))
                 self._line_up(share)
             else:
                 self._paths.remove(path)

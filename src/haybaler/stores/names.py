@@ -42,6 +42,17 @@ def encode_name(key: str) -> str:
     return f"{stem}~{digest}{suffix}"
 
 
+def encode_names(keys: Sequence[str]) -> list[str]:
+    """
+    Return the names of many keys, quicker than one by one.
+
+    :param keys: Any strings.
+    :returns: Name i belongs to key i.
+    """
+    is_plain = _PLAIN.match
+    return [key if is_plain(key) else encode_name(key) for key in keys]
+
+
 def slug(text: str, length: int) -> str:
     """
     Return a readable remainder of any text. Different texts may have the same one.

@@ -10,6 +10,7 @@ from haybaler.stores.driver import Content
 
 Item = tuple[str, Content]
 Outcome = StoreError | None
+ServersOf = Callable[[Sequence[str]], Sequence[Hashable]]  # what stands for the servers that keep paths
 Key = tuple[Hashable, bool]  # of a lane: what stands for the server, and whether each item fills a group alone
 
 _MAX_CHARACTER_BYTES = 4
@@ -113,7 +114,33 @@ class Group:
     members: set[Call] = field(default_factory=set)
 
 
-def most_bytes(content: Content) -> int:
-    """Return the most bytes that a content can have, without encoding it."""
-    narrow = isinstance(content, bytes) or content.isascii()
-    return len(content) * (1 if narrow else _MAX_CHARACTER_BYTES)
+def most_bytes(contents: Sequence[Content]) -> list[int]:
+    """
+    Return the most bytes that contents can have, without encoding them.
+
+    :param contents: Texts or bytes.
+    :returns: Number i belongs to content i.
+    """
+    texts = [content for content in contents if isinstance(content, str)]
+    if len(texts) == len(contents) and all(map(str.isascii, texts)):
+        return list(map(len, texts))
+    return [
+        len(content) if isinstance(content, bytes) or content.isascii() else _MAX_CHARACTER_BYTES * len(content)
+        for content in contents
+    ]
+
+
+def fit(contents: Sequence[Content], *, each: int, together: int) -> bool:
+    """
+    Whether contents have at most so many bytes, without encoding them.
+
+    :param contents: Texts or bytes.
+    :param each: The most bytes of one.
+    :param together: The most bytes of all.
+    :returns: False also if they might have more.
+    """
+    lengths = list(map(len, contents))
+    if _MAX_CHARACTER_BYTES * max(lengths) <= each and _MAX_CHARACTER_BYTES * sum(lengths) <= together:
+        return True
+    sizes = most_bytes(contents)
+    return max(sizes) <= each and sum(sizes) <= together

@@ -4,14 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-Argument = bytes | int | str
+# One argument in two pieces: header and content of a record, which is copied once less that way.
+Pieces = tuple[bytes, bytes]
+Argument = bytes | int | str | Pieces
 
 # One round trip. Longer ones would let the loop stand still while their replies are taken apart, or while the bytes
-# are copied into the socket's buffer.
+# are copied into the socket's buffer; and for more bytes, memory goes back to the system and forth with each one.
 FLUSH_COMMANDS = 128
-FLUSH_BYTES = 4 * 1024 * 1024
+FLUSH_BYTES = 2 * 1024 * 1024
 # Keys of one command that is answered by a single reply.
-BULK_KEYS = 500
+BULK_KEYS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +28,24 @@ class Command:
     key: bytes
     arguments: tuple[Argument, ...] = field(repr=False)
 
+    def in_one_piece(self) -> tuple[bytes | int | str, ...]:
+        """Return the arguments as any client takes them."""
+        return tuple([b"".join(argument) if isinstance(argument, tuple) else argument for argument in self.arguments])
 
-def set_one(key: bytes, record: bytes, ttl: int | None) -> Command:
+
+def set_one(key: bytes, record: Pieces, ttl: int | None) -> Command:
     """Set a key, and its expiry in the same command. `ttl` is in milliseconds, here and below."""
     return Command(key, ("SET", key, record) if ttl is None else ("SET", key, record, "PX", ttl))
 
 
-def set_if_absent(key: bytes, record: bytes, ttl: int) -> Command:
+def set_if_absent(key: bytes, record: Pieces, ttl: int) -> Command:
     """Set a key with an expiry, unless it is there; then nothing is changed."""
     return Command(key, ("SET", key, record, "NX", "PX", ttl))
 
 
-def set_many(records: Sequence[tuple[bytes, bytes]], ttl: int | None) -> Command:
+def set_many(records: Sequence[tuple[bytes, Pieces]], ttl: int | None) -> Command:
     """Set many keys, and their expiry, in one command; on one node only, and with a ttl not on every server."""
-    pairs = tuple(chain.from_iterable(records))
+    pairs: tuple[bytes | Pieces, ...] = tuple(chain.from_iterable(records))
     if ttl is None:
         return Command(records[0][0], ("MSET", *pairs))
     return Command(records[0][0], ("MSETEX", len(records), *pairs, "PX", ttl))
@@ -83,6 +89,9 @@ def split_flushes(sizes: Sequence[int], *, most: int) -> Iterator[slice]:
     :param most: The most entries of one part.
     :returns: Slices of the batch, none empty, in order and without gaps.
     """
+    if 0 < len(sizes) <= most and sum(sizes) <= FLUSH_BYTES:
+        yield slice(0, len(sizes))
+        return
     start, held = 0, 0
     for index, size in enumerate(sizes):
         if index > start and (index - start >= most or held + size > FLUSH_BYTES):

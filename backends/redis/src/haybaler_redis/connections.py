@@ -6,13 +6,20 @@ longer than all the rest.
 """
 
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection
 from redis.asyncio.sentinel import SentinelManagedConnection
 
 _MANY = 16  # arguments
+
+
+class _Lengths(dict[int, bytes]):
+    """What stands before an argument of a length. Many arguments have the same."""
+
+    def __missing__(self, length: int) -> bytes:
+        self[length] = packed = b"\r\n$%d\r\n" % length
+        return packed
 
 
 class PackingConnection(AbstractConnection):
@@ -22,15 +29,22 @@ class PackingConnection(AbstractConnection):
         """
         Put a command into the server's protocol.
 
-        :param args: Its name and its arguments.
+        :param args: Its name and its arguments; bytes may be in two pieces.
         :returns: The bytes to send, in any number of pieces.
         """
         if len(args) < _MANY or " " in args[0]:  # a name of two words is two arguments
-            return super().pack_command(*args)
+            return super().pack_command(*(b"".join(arg) if isinstance(arg, tuple) else arg for arg in args))
         encode: Callable[[Any], bytes] = self.encoder.encode
-        encoded = [arg if isinstance(arg, bytes) else encode(arg) for arg in args]
-        sizes = [b"\r\n$%d\r\n" % size for size in map(len, encoded)]
-        return [b"".join([b"*%d" % len(args), *chain.from_iterable(zip(sizes, encoded, strict=True)), b"\r\n"])]
+        lengths, packed = _Lengths(), [b"*%d" % len(args)]
+        for arg in args:
+            if isinstance(arg, tuple):
+                header, data = arg
+                packed += (lengths[len(header) + len(data)], header, data)
+            else:
+                data = arg if isinstance(arg, bytes) else encode(arg)
+                packed += (lengths[len(data)], data)
+        packed.append(b"\r\n")
+        return [b"".join(packed)]
 
 
 class PackingTcpConnection(PackingConnection, Connection):
@@ -43,3 +57,9 @@ class PackingUnixConnection(PackingConnection, UnixDomainSocketConnection):
 
 class PackingSentinelConnection(PackingConnection, SentinelManagedConnection):
     """A connection to the primary that sentinels name."""
+
+
+def takes_pieces(client: Any) -> bool:
+    """Whether the connections of a client are of this kind, so that an argument may be in pieces."""
+    pool = getattr(client, "connection_pool", None)
+    return issubclass(getattr(pool, "connection_class", object), PackingConnection)

@@ -9,6 +9,7 @@ import redis.asyncio as aioredis
 from haybaler.effects import Steps
 from haybaler_redis.asking import RAW, ask
 from haybaler_redis.commands import Command
+from haybaler_redis.connections import takes_pieces
 from haybaler_redis.redirections import followed
 
 Reply = Any  # what the server answered, or the exception that stands for it
@@ -33,11 +34,13 @@ def exchange(commands: Sequence[Command], client: Any) -> Steps[list[Reply]]:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
         return [error] * len(commands)
     own = isinstance(client, aioredis.RedisCluster)
+    packs = takes_pieces(client)
     options = {"raise_on_error": False, **({"allow_redirections": False} if own else {})}
     for group in groups:
         pipeline = client.pipeline(transaction=False)
         for index in group:
-            pipeline.execute_command(*commands[index].arguments, **RAW)
+            command = commands[index]
+            pipeline.execute_command(*(command.arguments if packs else command.in_one_piece()), **RAW)
         try:
             results = yield from ask(pipeline.execute, **options)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command

@@ -98,18 +98,22 @@ class Header:
         return text
 
 
-def record(key: bytes, content: Content) -> bytes:
+def records(items: Sequence[tuple[bytes, Content]]) -> list[tuple[bytes, tuple[bytes, bytes]]]:
     """
-    Return the record of an entry.
+    Return the records of entries.
 
-    :param key: The key under which it is to stand.
-    :param content: Text or bytes, of a few megabytes at most.
-    :returns: The header and the content.
+    :param items: The keys under which they are to stand, and their contents: text or bytes, a few megabytes in all.
+    :returns: For each item its key, and header and content.
     """
-    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    tag = xxh3_64_intdigest(key)
-    kind = _BINARY if data is content else _TEXT
-    return _LAYOUT.pack(_MAGIC, kind, tag, xxh3_64_intdigest(data, tag), len(data), len(content)) + data
+    digest, pack, made = xxh3_64_intdigest, _LAYOUT.pack, []
+    for key, content in items:
+        if isinstance(content, str):
+            data, kind = content.encode("utf-8", "surrogatepass"), _TEXT
+        else:
+            data, kind = content, _BINARY
+        tag = digest(key)
+        made.append((key, (pack(_MAGIC, kind, tag, digest(data, tag), len(data), len(content)), data)))
+    return made
 
 
 def record_in_pieces(key: bytes, content: Content) -> list[bytes]:
@@ -125,12 +129,6 @@ def record_in_pieces(key: bytes, content: Content) -> list[bytes]:
     tag = xxh3_64_intdigest(key)
     size = sum(map(len, pieces))
     return [_packed(isinstance(content, bytes), tag, _checksum(pieces, tag), size, len(content)), *pieces]
-
-
-def most_bytes(content: Content) -> int:
-    """Return the most bytes that the record of `content` can have, without encoding it."""
-    narrow = isinstance(content, bytes) or content.isascii()
-    return HEADER_BYTES + len(content) * (1 if narrow else _MAX_CHARACTER_BYTES)
 
 
 def corrupt() -> CorruptEntryError:

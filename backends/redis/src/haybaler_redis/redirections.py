@@ -29,7 +29,7 @@ def followed(client: Any, command: Command, reply: Any) -> Steps[Any]:
     try:
         if isinstance(reply, AskError) and not isinstance(reply, MovedError):
             return (yield from _asked(client, command, reply))
-        return (yield from ask(client.execute_command, *command.arguments, **RAW))
+        return (yield from ask(client.execute_command, *command.in_one_piece(), **RAW))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of the command
         return error
 
@@ -38,6 +38,6 @@ def _asked(client: Any, command: Command, redirection: AskError) -> Steps[Any]:
     node = client.get_node(host=redirection.host, port=redirection.port)
     if node is None:  # without slots until now; known after the next look at the cluster
         return redirection
-    wanted = PipelineCommand(1, *command.arguments, **RAW)
+    wanted = PipelineCommand(1, *command.in_one_piece(), **RAW)
     yield from ask(node.execute_pipeline, [PipelineCommand(0, "ASKING"), wanted])
     return wanted.result

@@ -82,7 +82,7 @@ def _stage_and_publish(
     # middle, in a failover, the next reply tells.
     last = set_range(stage, *pieces[-1])
     # Before every part: so none of them, however late it arrives, makes a key without a time to live.
-    begun = set_if_absent(stage, b"", STAGE_TTL)
+    begun = set_if_absent(stage, (b"", b""), STAGE_TTL)
     try:
         yield from _sent(clients, [begun, last], retries)
         for part in split_flushes([len(piece) for _, piece in pieces[:-1]], most=FLUSH_COMMANDS):

@@ -206,8 +206,10 @@ class RedisToolResultStore(BaseToolResultStore):
                 extra={"maxmemory_policy": evicting},
             )
 
-    def _server_of(self, path: str) -> Hashable:
-        return self._clients.server_of(self._key(path))
+    def _servers_of(self, paths: Sequence[str]) -> Sequence[Hashable]:
+        if not self._clients.clustered:
+            return super()._servers_of(paths)
+        return [self._clients.server_of(self._key(path)) for path in paths]
 
     def _put(self, path: str, content: Content) -> None:
         for error in self._put_many([(path, content)]):

@@ -10,11 +10,11 @@ from haybaler.effects import Steps, await_effect
 from haybaler.errors import EntryTooLargeError, StoreError, StoreFullError, StoreUnavailableError
 from haybaler.stores.driver import Content
 from haybaler.stores.group_commit import GroupCommit
+from haybaler.stores.shares import most_bytes
 from haybaler_redis.attempts import carried_out, repeated
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import (
     BULK_KEYS,
-    FLUSH_BYTES,
     FLUSH_COMMANDS,
     set_many,
     set_one,
@@ -23,11 +23,17 @@ from haybaler_redis.commands import (
 from haybaler_redis.effort import computed, side_by_side
 from haybaler_redis.exchange import Reply
 from haybaler_redis.failures import is_passing, is_timeout, mapped, presentable
-from haybaler_redis.records import HEADER_BYTES, most_bytes, record, record_in_pieces
+from haybaler_redis.records import HEADER_BYTES, record_in_pieces, records
 from haybaler_redis.staging import staged
 
 # Round trips of one batch at a time: while the server takes one in, the next is made.
 FLUSHES_IN_FLIGHT = 2
+
+# Groups' worth of entries that one caller may write while nobody else does, without being divided into groups: that would
+# take as long as a third of the writing.
+UNDIVIDED = 16
+# An entry up to this size goes in one command, a larger one piece by piece.
+WHOLE_BYTES = 4 * 1024 * 1024
 
 Item = tuple[bytes, Content]
 Outcome = StoreError | None
@@ -45,7 +51,9 @@ def group_bounds(clients: Clients, *, wait: float) -> GroupCommit:
     :returns: The bounds.
     """
     in_flight = ceil(clients.limit / 2) if clients.clustered else clients.limit
-    return GroupCommit(in_flight, entries=BULK_KEYS, size=FLUSH_BYTES - BULK_KEYS * HEADER_BYTES, wait=wait)
+    size = WHOLE_BYTES - BULK_KEYS * HEADER_BYTES
+    undivided = UNDIVIDED if in_flight > 1 else 1
+    return GroupCommit(in_flight, entries=BULK_KEYS, size=size, undivided=undivided, wait=wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +90,21 @@ class Writing:
         :param items: Keys, all different, and contents.
         :returns: Outcome i belongs to item i.
         """
-        fitting = [item for item in items if len(item[1]) <= self.max_bytes]
+        sizes = [len(content) for _, content in items]
+        fitting = items if max(sizes, default=0) <= self.max_bytes else self._fitting(items)
         if not fitting:
-            return [self._refusal(len(content)) for _, content in items]
+            return [self._refusal(size) for size in sizes]
         in_bulk, retries = yield from self._takes_many()
         patience = _Patience(retries)
         flushes = _flushes(fitting, BULK_KEYS if in_bulk else FLUSH_COMMANDS)
         parts = [partial(self._flush, flush, patience, in_bulk=in_bulk) for flush in flushes]
         # A cluster's client that has lost a node finds its way anew, which no other request should get into.
         sent = yield from side_by_side(parts, limit=1 if self.clients.clustered else FLUSHES_IN_FLIGHT)
-        return self._with_refusals([len(content) for _, content in items], chain.from_iterable(sent))
+        outcomes = list(chain.from_iterable(sent))
+        return outcomes if fitting is items else self._with_refusals(sizes, outcomes)
+
+    def _fitting(self, items: Sequence[Item]) -> list[Item]:
+        return [item for item in items if len(item[1]) <= self.max_bytes]
 
     def _with_refusals(self, sizes: Iterable[int], sent: Iterable[Outcome]) -> list[Outcome]:
         """Return one outcome for each size: `sent` has those of the entries that are not too large."""
@@ -119,30 +132,32 @@ class Writing:
         return sent
 
     def _send(self, flush: "_Flush", *, in_bulk: bool, retries: int) -> Steps[list[Outcome]]:
-        if flush.size > FLUSH_BYTES:
+        if flush.size > WHOLE_BYTES:
             ((key, content),) = flush.items
             pieces = yield from computed(flush.size, record_in_pieces, key, content)
             if (size := sum(map(len, pieces)) - HEADER_BYTES) > self.max_bytes:
                 return [self._refusal(size)]
             return [(yield from staged(self.clients, key, pieces, self.ttl, retries))]
-        records = [(key, record(key, content)) for key, content in flush.items]
+        made = records(flush.items)
         if flush.size - HEADER_BYTES <= self.max_bytes:
-            return (yield from self._set(records, in_bulk=in_bulk, retries=retries))
-        sizes = [len(data) - HEADER_BYTES for _, data in records]
-        fitting = [pair for pair, size in zip(records, sizes, strict=True) if size <= self.max_bytes]
+            return (yield from self._set(made, in_bulk=in_bulk, retries=retries))
+        sizes = [len(data) for _, (_, data) in made]
+        fitting = [pair for pair, size in zip(made, sizes, strict=True) if size <= self.max_bytes]
         sent = yield from self._set(fitting, in_bulk=in_bulk, retries=retries)
         return self._with_refusals(sizes, sent)
 
-    def _set(self, records: Sequence[tuple[bytes, bytes]], *, in_bulk: bool, retries: int) -> Steps[list[Outcome]]:
+    def _set(
+        self, made: Sequence[tuple[bytes, tuple[bytes, bytes]]], *, in_bulk: bool, retries: int
+    ) -> Steps[list[Outcome]]:
         run = partial(carried_out, self.clients, retries=retries, writes=True)
-        if in_bulk and len(records) > 1:
-            (reply,) = yield from run([set_many(records, self.ttl)])
+        if in_bulk and len(made) > 1:
+            (reply,) = yield from run([set_many(made, self.ttl)])
             if not isinstance(reply, Exception) or is_passing(reply):
-                return [_outcome(reply)] * len(records)
+                return [_outcome(reply)] * len(made)
             # One command fails as a whole; alone, each entry gets what it deserves.
-        commands = [set_one(key, data, self.ttl) for key, data in records]
+        commands = [set_one(key, record, self.ttl) for key, record in made]
         replies: list[Reply] = []
-        for part in split_flushes([len(data) for _, data in records], most=FLUSH_COMMANDS):
+        for part in split_flushes([len(data) for _, (_, data) in made], most=FLUSH_COMMANDS):
             replies += yield from run(commands[part])
         return [_outcome(reply) for reply in replies]
 
@@ -181,7 +196,7 @@ class _Patience:
 
 
 def _flushes(items: Sequence[Item], most: int) -> list[_Flush]:
-    sizes = [most_bytes(content) for _, content in items]
+    sizes = [HEADER_BYTES + size for size in most_bytes([content for _, content in items])]
     return [_Flush(items[part], sum(sizes[part])) for part in split_flushes(sizes, most=most)]
 
 
