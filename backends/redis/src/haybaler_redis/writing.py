@@ -29,8 +29,8 @@ from haybaler_redis.staging import staged
 # Round trips of one batch at a time: while the server takes one in, the next is made.
 FLUSHES_IN_FLIGHT = 2
 
-# Groups' worth of entries that one caller may write while nobody else does, without being divided into groups: that would
-# take as long as a third of the writing.
+# Groups' worth of entries that one caller may write while nobody else does without being divided into groups, which
+# would take as long as a third of the writing.
 UNDIVIDED = 16
 # An entry up to this size goes in one command, a larger one piece by piece.
 WHOLE_BYTES = 4 * 1024 * 1024
