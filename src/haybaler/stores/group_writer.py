@@ -17,10 +17,10 @@ from anyio import CancelScope
 from haybaler.errors import (
     StoreConfigurationError,
     StoreError,
-    StoreFullError,
     StoreTimeoutError,
     StoreUnavailableError,
     detached,
+    is_outage,
 )
 from haybaler.stores.driver import write_failure
 from haybaler.stores.group_commit import GroupCommit
@@ -143,14 +143,14 @@ class GroupWriter:
 
     def _settle(self, group: Group, parts: Mapping[Share, slice], result: Sequence[Outcome] | StoreError) -> None:
         outcomes = [result] * sum(map(_count, parts.values())) if isinstance(result, StoreError) else result
-        is_outage = all(outcome is not None and _is_outage(outcome) for outcome in outcomes)
+        is_down = all(map(is_outage, outcomes))
         start = 0
         for share, part in parts.items():
             own = outcomes[start : start + _count(part)]
             start += _count(part)
             if len(group.parts) > 1:
                 own = _detached(own)
-            if is_outage and own[0] is not None:
+            if is_down and own[0] is not None:
                 # They had their chance; what the caller still has for the server does not wait as long once more.
                 self._queue.withdraw(share.call, own[0], server=share.lane.key[0])
             self._queue.settle(share, part, own)
@@ -202,12 +202,8 @@ def _interrupted() -> StoreUnavailableError:
     return StoreUnavailableError("The write was interrupted; whether it was done is not known.")
 
 
-def _is_outage(error: StoreError) -> bool:
-    return isinstance(error, StoreUnavailableError) and not isinstance(error, StoreFullError)
-
-
 def _concerns_all(error: StoreError) -> bool:
-    return _is_outage(error) or isinstance(error, StoreConfigurationError)
+    return is_outage(error) or isinstance(error, StoreConfigurationError)
 
 
 def _ring(waiter: asyncio.Future[None]) -> None:

@@ -239,6 +239,21 @@ async def test_operations_that_callers_give_up_count_once_they_were_slow(seconds
 
 
 @pytest.mark.anyio
+async def test_of_many_operations_that_are_given_up_together_one_counts() -> None:
+    """A program that ends cancels all its runs; in a busy one, that finds many operations slow."""
+    store, inner, clock = built(every_write=Fault(hang_before=True))
+    for number in range(1, 4):
+        writes = [asyncio.create_task(store.write_async(key=str(n), content="content")) for n in range(100)]
+        while inner.in_flight < 100:  # noqa: ASYNC110 - nothing announces the others
+            await asyncio.sleep(0)
+        clock.now += 5
+        for write in writes:
+            write.cancel()
+        await asyncio.wait(writes)
+        assert store.is_open is (number == 3)
+
+
+@pytest.mark.anyio
 async def test_what_began_before_the_circuit_opened_has_no_say_afterwards() -> None:
     store, inner, clock = built(reads={1: Fault(hang_before=True), **dict.fromkeys([2, 3, 4, 5], DOWN)})
     reference = inner.store.write(key="key", content="content")
@@ -276,7 +291,7 @@ def test_all_scopes_threads_and_event_loops_share_the_state() -> None:
 
 
 def test_many_threads_find_the_same_single_probe() -> None:
-    circuit = Circuit(failure_threshold=1, recovery_timeout=0, clock=Clock())
+    circuit = Circuit(failure_threshold=1, recovery_timeout=0, slow_after=1, clock=Clock())
     circuit.report(circuit.admit(), worked=False)
     start = threading.Barrier(8)
 

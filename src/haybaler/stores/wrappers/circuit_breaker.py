@@ -46,7 +46,8 @@ class CircuitBreakerStore(StoreWrapper):
     :param failure_threshold: How many failures in a row open the circuit.
     :param recovery_timeout: Seconds after which one operation is let through.
     :param slow_after: Seconds after which an operation counts as failed if its caller stops waiting for it, for example
-        because of a hook's `write_timeout`. One that is given up sooner tells nothing of the store.
+        because of a hook's `write_timeout`. One that is given up sooner tells nothing of the store; of several that are
+        given up within so many seconds, as by a program that ends, one counts.
     :param clock: Tells the time in seconds. It is not serialized.
     :raises ConfigurationError: If a parameter is not usable.
     """
@@ -67,8 +68,10 @@ class CircuitBreakerStore(StoreWrapper):
         checked_number("recovery_timeout", recovery_timeout, lowest=0)
         checked_number("slow_after", slow_after, lowest=0)
         self._failure_threshold, self._recovery_timeout = failure_threshold, recovery_timeout
-        self._slow_after, self._clock = slow_after, clock
-        self._circuit = Circuit(failure_threshold=failure_threshold, recovery_timeout=recovery_timeout, clock=clock)
+        self._slow_after = slow_after
+        self._circuit = Circuit(
+            failure_threshold=failure_threshold, recovery_timeout=recovery_timeout, slow_after=slow_after, clock=clock
+        )
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -97,24 +100,23 @@ class CircuitBreakerStore(StoreWrapper):
     def _admitted(self) -> Iterator[list[Any]]:
         """Admit an operation, or raise, and take note of its results, or of what it raises."""
         ticket = self._circuit.admit()
-        begun = self._clock()
         results: list[Any] = []
-        worked: bool | None = None
         try:
             yield results
-            worked = _worked(results)
         except Exception as error:
-            worked = _worked([error])
+            self._announce(self._circuit.report(ticket, worked=_worked([error])))
             raise
         except BaseException:
-            worked = False if self._clock() - begun >= self._slow_after else None
+            self._announce(self._circuit.give_up(ticket))
             raise
-        finally:
-            if self._circuit.report(ticket, worked=worked):
-                logger.warning(
-                    "A circuit breaker has changed.",
-                    extra={"store": type(self.store).__name__, "is_open": self._circuit.is_open},
-                )
+        self._announce(self._circuit.report(ticket, worked=_worked(results)))
+
+    def _announce(self, has_changed: bool) -> None:
+        if has_changed:
+            logger.warning(
+                "A circuit breaker has changed.",
+                extra={"store": type(self.store).__name__, "is_open": self._circuit.is_open},
+            )
 
 
 def _worked(results: Sequence[object]) -> bool | None:

@@ -34,7 +34,7 @@ class CompressedStore(CodingStore):
     :param level: How hard to try: 1 to 19 (zstd) or 1 to 9 (zlib); None for the algorithm's usual level.
     :param min_bytes: From this size in bytes on, entries are compressed.
     :param max_bytes: The largest entry that is written or read, in bytes without compression. A larger one is an
-        `EntryTooLargeError`; so no entry takes more memory than that, whatever somebody put into the store.
+        `EntryTooLargeError`; so whatever somebody put into the store, it never becomes more than that.
     :raises ConfigurationError: If a parameter is not usable, or the algorithm is not installed.
     """
 

@@ -48,8 +48,10 @@ class ContentAddressedStore(StoreWrapper):
 
     A large entry is a small record beside the content, so that it costs two writes one after the other, and two reads.
     Any process may delete entries at any time. A crash, or a write that fails, can leave contents that nothing refers
-    to, which `delete_scope` removes, but never an entry without its content. Where entries expire some time after they
-    were written, and not read, such as by a lifecycle rule of S3, a content expires with the first entry that has it.
+    to, which `delete_scope` removes, but never an entry without its content. A content that is damaged in the store is
+    damaged for all its entries; once a reader has found out, it is not shared any more. Where entries expire some time
+    after they were written, and not read, such as by a lifecycle rule of S3, a content expires with the first entry
+    that has it.
 
     :param store: The store, with `reference` and `delete`. Whoever encrypts belongs inside, for equal contents are
         different once they are encrypted, and so does whoever tries again, for a second try is a second content.
@@ -183,11 +185,11 @@ class ContentAddressedStore(StoreWrapper):
         reads: list[Effect[Any]] = [read(self.store, self.store.reference(hold.content_key))]
         reads += [calling.read(self.store, self.store.reference(mark)) for mark in hold.marks]
         outcome: R | StoreError = (yield from await_effect(calling.each(reads)))[0]
-        if not isinstance(outcome, StoreError) or isinstance(outcome, ReferenceNotFoundError):
-            return outcome
-        if isinstance(outcome, CorruptEntryError):  # whoever writes the same again gets a content of its own
-            self._index.forget([hold.content])
-        raise outcome
+        if isinstance(outcome, (ReferenceNotFoundError, CorruptEntryError)):
+            self._index.forget([hold.content])  # whoever writes the same again gets a content of its own
+        if isinstance(outcome, StoreError) and not isinstance(outcome, ReferenceNotFoundError):
+            raise outcome
+        return outcome
 
     def _delete(self, references: Sequence[str]) -> Steps[None]:
         found = yield from self._look_at_each(references)

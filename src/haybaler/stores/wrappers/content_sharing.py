@@ -71,7 +71,7 @@ class Sharing:
     def _attempt(
         self, claims: Mapping[str, Claim], wanted: Mapping[str, tuple[Content, bytes]]
     ) -> Steps[dict[str, Hold | StoreError]]:
-        """Try to get the holds; one whose content is being retired has no result."""
+        """Try to get the holds; one whose content is being retired, or is damaged, has no result."""
         results: dict[str, Hold | StoreError] = {}
         writes: dict[str, Content] = {}
         for key, claim in claims.items():
@@ -95,8 +95,8 @@ class Sharing:
             trouble = troubles[claim.hold.content]
             if trouble is None:
                 results[key] = claim.hold
-            elif isinstance(trouble, ReferenceNotFoundError):
-                lost.append(claim.hold)
+            elif isinstance(trouble, (ReferenceNotFoundError, CorruptEntryError)):
+                lost.append(claim.hold)  # the next attempt gets another content
             else:
                 results[key] = trouble
                 self.doubt(key, claim.hold)
