@@ -6,6 +6,8 @@ Every error derives from `HaybalerError` and from the nearest builtin, so that c
 
 import copy
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class HaybalerError(Exception):
@@ -97,6 +99,22 @@ def store_error(error: BaseException, *, action: str, missing_means_absent: bool
     if isinstance(error, (OSError, TimeoutError)):
         return StoreUnavailableError(text)
     return StoreError(text)
+
+
+@contextmanager
+def mapped(action: str) -> Iterator[None]:
+    """
+    Map what is raised inside to the tree, with its cause chained.
+
+    :param action: What is being done, as for `store_error`.
+    :raises StoreError: In place of any other error.
+    """
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        raise store_error(error, action=action) from error
 
 
 def detached(error: StoreError) -> StoreError:

@@ -69,7 +69,7 @@ class ConfusesAbsence(InMemoryToolResultStore):
     def _get(self, path: str) -> Content:
         if path not in self._entries:
             raise StoreUnavailableError("Perhaps it is down.")
-        return self._entries[path]
+        return super()._get(path)
 
 
 class TrustsReferences(InMemoryToolResultStore):

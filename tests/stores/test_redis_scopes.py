@@ -11,8 +11,8 @@ from tests.services.redis_servers import RedisServer, redis_server
 from haybaler.effects import Steps, in_worker
 from haybaler.errors import ReferenceNotFoundError, StoreError
 from haybaler.stores.protocol import DeletedScope, StoreEntry
-from haybaler_redis import RedisToolResultStore, removing
-from haybaler_redis.removing import SCAN_COUNT, _scan
+from haybaler_redis import RedisToolResultStore, removing, scanning
+from haybaler_redis.scanning import SCAN_COUNT
 from haybaler_redis.staging import stage_key
 
 
@@ -67,7 +67,7 @@ def test_a_scope_is_removed_to_its_end_although_the_server_restarts_meanwhile(
         steps += 1
         if steps == 3:
             yield from in_worker(restart)
-        return (yield from _scan(node, cursor, pattern, client))
+        return (yield from scanning.scan(node, cursor, pattern, client))
 
     def restart() -> None:
         server.process.kill()
@@ -77,7 +77,7 @@ def test_a_scope_is_removed_to_its_end_although_the_server_restarts_meanwhile(
         with RedisToolResultStore(server.url, prefix=prefix) as store:
             scope = store.scoped("a")
             scope.write_many([StoreEntry(str(number), "x") for number in range(5_000)])
-            monkeypatch.setattr(removing, "_scan", scan)
+            monkeypatch.setattr(removing, "scan", scan)
             deleted = asyncio.run(scope.delete_scope_async()) if is_async else scope.delete_scope()
         assert deleted == DeletedScope(5_000, 5_000)
         assert server.client.dbsize() == 0

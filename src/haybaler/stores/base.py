@@ -1,28 +1,25 @@
 """The base class for stores: references, scopes, batches and errors, the same for every backend."""
 
-import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
 
 from haystack.core.serialization import default_from_dict, default_to_dict
 
-from haybaler.errors import ConfigurationError, InvalidReferenceError, StoreError, store_error
+from haybaler.errors import ConfigurationError, StoreError, mapped
 from haybaler.stores.batch import WriteBatch, single
 from haybaler.stores.driver import Content, StoreDriver, page_of
 from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.group_writer import GroupWriter
+from haybaler.stores.housekeeping import StoreHousekeeping
 from haybaler.stores.lifetime import StoreLifetime
-from haybaler.stores.names import MAX_NAME, checked_scope, encode_name, encode_scope, is_name
+from haybaler.stores.names import checked_scope
 from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
 from haybaler.stores.unwritten import Contents, Unwritten
 from haybaler.workers import PerLoop
 
-MAX_REFERENCE = 512
 
-
-class BaseToolResultStore(StoreDriver, StoreLifetime):
+class BaseToolResultStore(StoreHousekeeping, StoreLifetime):
     """
     Base class of stores: an author fills in the private methods of `StoreDriver`, and this class does the rest.
 
@@ -52,44 +49,6 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         self._location = location
         self._unwritten = Unwritten()
         self._enter_scope(())
-
-    def _enter_scope(self, names: tuple[str, ...]) -> None:
-        self._scope = names
-        self._scope_path = "".join(f"{name}/" for name in names)
-        self._prefix = self._location + self._scope_path
-        if len(self._prefix) + MAX_NAME > MAX_REFERENCE or not self._prefix.isprintable():
-            raise ConfigurationError(
-                f"A reference must be printable and at most {MAX_REFERENCE} characters long; here {len(self._prefix)} "
-                f"would stand before the name, which needs {MAX_NAME}. Use a shorter location or scope."
-            )
-
-    def reference(self, key: str) -> str:
-        """As `ToolResultStore.reference`: pure, known before anything is written."""
-        return self._prefix + encode_name(key)
-
-    def _path(self, reference: object) -> str:
-        """
-        Return the path behind what a caller, perhaps a language model, gave as a reference.
-
-        :param reference: The reference.
-        :returns: The path.
-        :raises InvalidReferenceError: If it is not exactly a reference of this store and scope.
-        """
-        if not (
-            isinstance(reference, str)
-            and reference.startswith(self._prefix)
-            and is_name(reference.removeprefix(self._prefix))
-        ):
-            raise InvalidReferenceError("The reference does not belong to this store and scope.")
-        return reference.removeprefix(self._location)
-
-    def scoped(self, scope: str) -> Self:
-        """As `ToolResultStore.scoped`: a store of its own inside this one, sharing its clients."""
-        if not isinstance(scope, str):
-            raise ConfigurationError(f"A scope is a string, not {type(scope).__name__}.")
-        inner = copy.copy(self)
-        inner._enter_scope((*self._scope, *encode_scope(scope)))  # noqa: SLF001 - its own kind
-        return inner
 
     def _batch(self, entries: Sequence[StoreEntry]) -> WriteBatch:
         return WriteBatch(entries, prefix=self._prefix, folder=self._scope_path, binary=self.supports_binary_content)
@@ -145,7 +104,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         path = self._path(reference)
         if (held := self._unwritten.get(reference)) is not None:
             return held
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return self._get(path)
 
     async def read_async(self, reference: str) -> Content:
@@ -153,7 +112,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         path = self._path(reference)
         if (held := self._unwritten.get(reference)) is not None:
             return held
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return await self._get_async(path)
 
     def read_page(self, reference: str, *, offset: int = 0, limit: int) -> StorePage:
@@ -169,7 +128,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         path = self._path(reference)
         if (held := self._unwritten.get(reference)) is not None:
             return page_of(held, offset, limit)
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return self._get_page(path, offset, limit)
 
     async def read_page_async(self, reference: str, *, offset: int = 0, limit: int) -> StorePage:
@@ -185,21 +144,21 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         path = self._path(reference)
         if (held := self._unwritten.get(reference)) is not None:
             return page_of(held, offset, limit)
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return await self._get_page_async(path, offset, limit)
 
     def delete(self, references: Sequence[str]) -> None:
         """As `ToolResultStore.delete`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
         self._unwritten.discard(references)
-        with _mapped("delete entries"):
+        with mapped("delete entries"):
             self._remove_many(paths)
 
     async def delete_async(self, references: Sequence[str]) -> None:
         """As `ToolResultStore.delete_async`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
         self._unwritten.discard(references)
-        with _mapped("delete entries"):
+        with mapped("delete entries"):
             await self._remove_many_async(paths)
 
     def delete_scope(self) -> DeletedScope:
@@ -213,7 +172,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         :raises StoreError: If the backend cannot, or failed in the middle; calling again goes on.
         """
         self._unwritten.discard_under(self._prefix)
-        with _mapped("delete a scope"):
+        with mapped("delete a scope"):
             return self._remove_scope(self._scope_path)
 
     async def delete_scope_async(self) -> DeletedScope:
@@ -224,7 +183,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         :raises StoreError: As `delete_scope`.
         """
         self._unwritten.discard_under(self._prefix)
-        with _mapped("delete a scope"):
+        with mapped("delete a scope"):
             return await self._remove_scope_async(self._scope_path)
 
     async def close_async(self) -> None:
@@ -266,13 +225,3 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
 
 def _overrides(cls: type[StoreDriver], name: str) -> bool:
     return getattr(cls, name) is not getattr(StoreDriver, name)
-
-
-@contextmanager
-def _mapped(action: str) -> Iterator[None]:
-    try:
-        yield
-    except StoreError:
-        raise
-    except Exception as error:
-        raise store_error(error, action=action) from error

@@ -2,6 +2,7 @@
 
 from haybaler.testing.batches import BatchLaws
 from haybaler.testing.content import ContentLaws
+from haybaler.testing.inventory import InventoryLaws
 from haybaler.testing.keys import KeyLaws
 from haybaler.testing.lifecycle import LifecycleLaws
 from haybaler.testing.pipelines import PipelineLaws
@@ -9,7 +10,9 @@ from haybaler.testing.scopes import ScopeLaws
 from haybaler.testing.wholeness import WholenessLaws
 
 
-class StoreConformance(ContentLaws, WholenessLaws, KeyLaws, BatchLaws, LifecycleLaws, PipelineLaws, ScopeLaws):
+class StoreConformance(
+    ContentLaws, WholenessLaws, KeyLaws, BatchLaws, LifecycleLaws, PipelineLaws, ScopeLaws, InventoryLaws
+):
     """
     Every law of a store. Subclass it, name the subclass `Test...`, and override the fixture `make_store`.
 

@@ -5,12 +5,17 @@ import os
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from xxhash import xxh3_64_intdigest
 
+from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
+from haybaler.stores.inventory import StoredEntry
 from haybaler_filesystem.folders import Folder
 from haybaler_filesystem.seals import UNLINKED, Seal
+
+SEALS = ".seals"
 
 # How a file system says that it has no hard links.
 _NO_LINKS = frozenset({
@@ -125,3 +130,30 @@ class SealFolder:
             return self._folder.status(seal.file_name).st_mtime_ns
         except FileNotFoundError:
             return 0
+
+
+class Kinds:
+    """
+    Which kind each entry of a folder is, as the names of the seals say at one moment.
+
+    :param folder: The folder of the entries.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._seals: dict[tuple[str, int], Seal] = {}
+        with suppress(FileNotFoundError, CorruptEntryError), folder.child(SEALS, create=False) as seals:
+            parsed = map(Seal.parse, seals.names())
+            self._seals.update(((seal.name, seal.inode), seal) for seal in parsed if seal is not None)
+
+    def described(self, path: str, status: os.stat_result) -> StoredEntry:
+        """
+        Tell what one entry is.
+
+        :param path: Its path.
+        :param status: The status of its file.
+        :returns: The entry.
+        """
+        name = path.rpartition("/")[2]
+        seal = self._seals.get((name, status.st_ino)) or self._seals.get((name, UNLINKED))
+        written = datetime.fromtimestamp(status.st_mtime, UTC)
+        return StoredEntry(path, status.st_size, written, seal.says if seal else None)

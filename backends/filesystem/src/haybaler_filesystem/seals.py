@@ -12,6 +12,7 @@ from xxhash import xxh3_64_intdigest
 
 from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
+from haybaler.stores.inventory import Kind
 
 TEXT = "t"
 BINARY = "b"
@@ -57,6 +58,11 @@ class Seal:
             return cls(name, kind, int(size), int(length), int(checksum, 16), int(inode, 16))
         except ValueError:
             return None
+
+    @property
+    def says(self) -> Kind:
+        """What kind of entry it is, in the words of a listing."""
+        return "text" if self.kind == TEXT else "binary"
 
     @property
     def file_name(self) -> str:

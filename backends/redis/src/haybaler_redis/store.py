@@ -12,10 +12,12 @@ from haybaler.effects import perform, perform_async
 from haybaler.errors import ConfigurationError, NotSerializableError, StoreError
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content
-from haybaler.stores.protocol import DeletedScope, StorePage
+from haybaler.stores.protocol import StorePage
 from haybaler_redis.clients import Clients, clients_from, clients_of
 from haybaler_redis.endpoints import Endpoint, split_options
 from haybaler_redis.features import Features
+from haybaler_redis.housekeeping import RedisHousekeeping
+from haybaler_redis.listing import Listing
 from haybaler_redis.reading import Reading
 from haybaler_redis.removing import Removing
 from haybaler_redis.settings import TLS_FILES, Settings, milliseconds, number
@@ -34,7 +36,7 @@ _SECRETS = ("url", "password", "sentinel_password")
 _OF_A_CLIENT = ("url", "username", "password", "db", "cluster", "sentinel", "sentinel_password", *TLS_FILES)
 
 
-class RedisToolResultStore(BaseToolResultStore):
+class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
     """
     Keeps each tool result under a key of its own, in Redis (6.2 and newer) or Valkey.
 
@@ -139,6 +141,7 @@ class RedisToolResultStore(BaseToolResultStore):
         self._writing = Writing(self._clients, self._ttl, max_bytes, attempts)
         self._reading = Reading(self._clients, self._ttl, attempts)
         self._removing = Removing(self._clients, attempts)
+        self._listing = Listing(self._clients, self._key_prefix, attempts)
         groups = group_bounds(self._clients, wait=pool_timeout) if group_commit else None
         super().__init__(location=f"redis:{prefix}/", group_commit=groups)
 
@@ -242,12 +245,6 @@ class RedisToolResultStore(BaseToolResultStore):
 
     async def _remove_many_async(self, paths: Sequence[str]) -> None:
         await perform_async(self._removing.remove([self._key(path) for path in paths]))
-
-    def _remove_scope(self, folder: str) -> DeletedScope:
-        return perform(self._removing.remove_folder(self._key(folder)))
-
-    async def _remove_scope_async(self, folder: str) -> DeletedScope:
-        return await perform_async(self._removing.remove_folder(self._key(folder)))
 
     def warm_up(self) -> None:
         """

@@ -13,6 +13,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
+from haybaler.stores.inventory import Kind
 
 METADATA = "haybaler"
 
@@ -71,6 +72,11 @@ class Record:
         """What a request that creates the object says of it."""
         value = f"{self.kind}.{self.size}.{self.length}.{self.checksum:016x}"
         return {"Metadata": {METADATA: value}, "ContentType": _CONTENT_TYPES[self.kind]}
+
+    @property
+    def says(self) -> Kind:
+        """What kind of entry it is, in the words of a listing."""
+        return "text" if self.kind == TEXT else "binary"
 
     @property
     def fixed_width(self) -> bool:

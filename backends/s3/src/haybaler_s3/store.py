@@ -1,36 +1,34 @@
 """The store that keeps tool results in an S3 bucket."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from haystack.utils import Secret, deserialize_secrets_inplace
 
-from haybaler.effects import Steps, perform, perform_async
-from haybaler.errors import ConfigurationError, NotSerializableError, StoreError
+from haybaler.errors import NotSerializableError, StoreError
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, write_failure
-from haybaler.stores.protocol import DeletedScope, StorePage
+from haybaler.stores.protocol import StorePage
 from haybaler.stores.url import boolean, parse_store_url
 from haybaler.workers import map_bounded
 from haybaler_s3.clients import Clients
 from haybaler_s3.expiry import ExpiryRule
-from haybaler_s3.failures import mapped
+from haybaler_s3.failures import mapping
+from haybaler_s3.housekeeping import S3Housekeeping
+from haybaler_s3.listing import Listing
 from haybaler_s3.reading import Reading
 from haybaler_s3.removing import Removing
 from haybaler_s3.requests import Requests
 from haybaler_s3.settings import SECRETS, Settings
 from haybaler_s3.writing import Writing
 
-T = TypeVar("T")
-
 MIB = 1024 * 1024
 # Requests of one batch that synchronous callers have in flight.
 THREADS = 8
 
 
-class S3ToolResultStore(BaseToolResultStore):
+class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
     """
     Keeps each tool result in an object of its own, in an S3 bucket or in a store that speaks its protocol.
 
@@ -112,6 +110,7 @@ class S3ToolResultStore(BaseToolResultStore):
         requests = Requests(self._settings_of_store, self._clients)
         self._writing, self._reading, self._removing = Writing(requests), Reading(requests), Removing(requests)
         self._expiry = ExpiryRule(requests, self._folder)
+        self._listing = Listing(requests, self._folder)
         super().__init__(location=f"s3://{bucket}/{self._folder}")
 
     @classmethod
@@ -136,17 +135,6 @@ class S3ToolResultStore(BaseToolResultStore):
         prefix = parts.path.strip("/")
         named = {"prefix": prefix, **parts.options} if prefix else parts.options
         return cls(parts.authority, **named)
-
-    def _perform(self, action: str, steps: Steps[T]) -> T:
-        with _mapped(action):
-            return perform(steps)
-
-    async def _perform_async(self, action: str, steps: Steps[T]) -> T:
-        with _mapped(action):
-            return await perform_async(steps)
-
-    def _key(self, path: str) -> str:
-        return self._folder + path
 
     def _put(self, path: str, content: Content) -> None:
         self._perform("write an entry", self._writing.put(self._key(path), content))
@@ -199,12 +187,6 @@ class S3ToolResultStore(BaseToolResultStore):
     async def _remove_many_async(self, paths: Sequence[str]) -> None:
         await self._perform_async("delete entries", self._removing.remove([self._key(path) for path in paths]))
 
-    def _remove_scope(self, folder: str) -> DeletedScope:
-        return self._perform("delete a scope", self._removing.remove_folder(self._key(folder)))
-
-    async def _remove_scope_async(self, folder: str) -> DeletedScope:
-        return await self._perform_async("delete a scope", self._removing.remove_folder(self._key(folder)))
-
     def ensure_expiry_rule(self, days: int) -> None:
         """
         Have the server delete entries of this store's prefix some days after they were written.
@@ -228,12 +210,12 @@ class S3ToolResultStore(BaseToolResultStore):
 
     def warm_up(self) -> None:
         """Open the client of synchronous callers. The server is not asked for anything."""
-        with _mapped("open the store"):
+        with mapping("open the store"):
             self._clients.open().run()
 
     async def warm_up_async(self) -> None:
         """Open the running loop's client. The server is not asked for anything."""
-        with _mapped("open the store"):
+        with mapping("open the store"):
             await self._clients.open().run_async()
 
     def close(self) -> None:
@@ -258,14 +240,3 @@ class S3ToolResultStore(BaseToolResultStore):
         parameters = dict(data.get("init_parameters", {}))
         deserialize_secrets_inplace(parameters, keys=SECRETS)
         return super().from_dict({**data, "init_parameters": parameters})
-
-
-@contextmanager
-def _mapped(action: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigurationError:
-        raise
-    except Exception as error:  # noqa: BLE001 - it is raised, mapped
-        failure = mapped(error, action=action)
-        raise failure from failure.__cause__
