@@ -7,7 +7,6 @@ that is killed leaves it there for the next one.
 """
 
 import os
-import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -15,7 +14,7 @@ from secrets import token_hex
 
 from haybaler.errors import CorruptEntryError
 from haybaler.stores.names import is_name
-from haybaler_filesystem.folders import Folder
+from haybaler_filesystem.folders import NO_LINKS, Folder
 
 ASIDE = ".aside"
 
@@ -54,13 +53,24 @@ def remove_if(folder: Folder, name: str, is_over: IsOver) -> os.stat_result | No
 def _settle(folder: Folder, aside: Folder, name: str, is_over: IsOver) -> os.stat_result | None:
     with suppress(FileNotFoundError):  # somebody deletes the entry, or another sweep has settled it
         status = aside.status(name)
-        over = is_over(status) or not stat.S_ISREG(status.st_mode)
-        if not over:
-            with suppress(FileExistsError):  # written anew meanwhile: then this is the old one
-                aside.link(name, folder, _entry(name))
-        if aside.remove(name) and over:
+        if not is_over(status):
+            _put_back(folder, aside, name)
+        elif aside.remove(name):
             return status
     return None
+
+
+def _put_back(folder: Folder, aside: Folder, name: str) -> None:
+    try:
+        aside.link(name, folder, _entry(name))
+    except FileExistsError:  # written anew meanwhile: then this is the old one
+        pass
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        if not folder.has(_entry(name)):
+            aside.move(name, folder, _entry(name))
+    aside.remove(name)
 
 
 def settle_all(folder: Folder, is_over: IsOver) -> list[tuple[str, os.stat_result]]:

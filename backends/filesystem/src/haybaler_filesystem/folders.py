@@ -39,6 +39,12 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _OTHER_KIND = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EMLINK})
 
 
+# How a file system says that it has no hard links.
+NO_LINKS = frozenset({
+    errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL,
+})  # fmt: skip
+
+
 class Folder:
     """
     An open folder.

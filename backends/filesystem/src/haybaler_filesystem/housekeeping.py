@@ -3,12 +3,13 @@
 from threading import Event
 
 from haybaler.stores.driver import StoreDriver
-from haybaler.stores.inventory import EntryPage, StoredEntry
+from haybaler.stores.inventory import EntryPage, StoredEntry, SweepReport
 from haybaler.stores.protocol import DeletedScope
 from haybaler_filesystem.clearing import clear_scope
 from haybaler_filesystem.entries import EntryFolder, Writing
 from haybaler_filesystem.listing import Walk, page_of_walk
 from haybaler_filesystem.pool import WorkerPool
+from haybaler_filesystem.sweeping import Sweep
 
 
 class FileHousekeeping(StoreDriver):
@@ -32,6 +33,16 @@ class FileHousekeeping(StoreDriver):
 
     async def _list_async(self, folder: str, after: object) -> EntryPage:
         return await self._pool.run(self._list, folder, after, stop=Event())
+
+    def _sweep(self, folder: str, safe_age: float) -> SweepReport:  # noqa: ARG002 - the scope says the same
+        return self._swept(safe_age, Event())
+
+    async def _sweep_async(self, folder: str, safe_age: float) -> SweepReport:  # noqa: ARG002 - the scope says the same
+        stop = Event()
+        return await self._pool.run(self._swept, safe_age, stop, stop=stop)
+
+    def _swept(self, safe_age: float, stop: Event) -> SweepReport:
+        return Sweep(self._writing.lifetime, safe_age, stop.is_set).run(self.root, self._scope)
 
     def _remove_scope(self, folder: str) -> DeletedScope:  # noqa: ARG002 - the scope says the same
         return clear_scope(self.root, self._scope)

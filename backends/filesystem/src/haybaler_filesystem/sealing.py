@@ -1,8 +1,7 @@
 """The folder of the seals: made, found and cleared away."""
 
-import errno
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,15 +11,10 @@ from xxhash import xxh3_64_intdigest
 from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
 from haybaler.stores.inventory import StoredEntry
-from haybaler_filesystem.folders import Folder
+from haybaler_filesystem.folders import NO_LINKS, Folder
 from haybaler_filesystem.seals import UNLINKED, Seal
 
 SEALS = ".seals"
-
-# How a file system says that it has no hard links.
-_NO_LINKS = frozenset({
-    errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL,
-})  # fmt: skip
 
 
 class SealFolder:
@@ -47,7 +41,7 @@ class SealFolder:
         try:
             entries.link(temporary, self._folder, seal.file_name)
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINKS:
                 raise
             with suppress(FileExistsError):
                 os.close(self._folder.create(replace(seal, inode=UNLINKED).file_name, 0o600)[0])
@@ -116,6 +110,31 @@ class SealFolder:
                     stays = unfinished or seal.name in beside
                 if not stays:
                     self._folder.remove(name)
+
+    def clear_strays(self, entries: Folder, is_old: Callable[[os.stat_result], bool]) -> list[int]:
+        """
+        Remove the seals that belong to no entry, and of which none will appear.
+
+        :param entries: The folder of the entries.
+        :param is_old: Whether what looks unfinished was left behind.
+        :returns: The bytes that each of them held.
+        """
+        seals = [seal for seal in map(Seal.parse, self._folder.names()) if seal is not None]
+        known = {(seal.name, seal.inode) for seal in seals}
+        sizes = []
+        for seal in seals:
+            with suppress(FileNotFoundError):
+                status = self._folder.status(seal.file_name)
+                if seal.inode == UNLINKED:
+                    stray = is_old(status) and not entries.has(seal.name)
+                elif status.st_nlink > 1:
+                    stray = False
+                else:
+                    # In a tree that was copied, the seals are files of their own, and the only ones.
+                    stray = not entries.has(seal.name) or (seal.name, entries.status(seal.name).st_ino) in known
+                if stray and self._folder.remove(seal.file_name):
+                    sizes.append(status.st_size)
+        return sizes
 
     def synchronize(self) -> None:
         """Wait until the seals would survive a loss of power."""

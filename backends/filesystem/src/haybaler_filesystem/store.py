@@ -154,6 +154,15 @@ class FileSystemToolResultStore(FileHousekeeping, BaseToolResultStore):
         return [error for errors in await map_bounded(write, parts, limit=hops_at_once) for error in errors]
 
     def _write(self, items: Sequence[tuple[str, Content]], stop: Event) -> list[StoreError | None]:
+        outcomes = self._written(items, stop)
+        # A sweep removes the folder of a scope that nobody has used for long, perhaps at this very moment.
+        gone = [i for i, outcome in enumerate(outcomes) if outcome and isinstance(outcome.__cause__, FileNotFoundError)]
+        again = self._written([items[index] for index in gone], stop) if gone else []
+        for index, outcome in zip(gone, again, strict=True):
+            outcomes[index] = outcome
+        return outcomes
+
+    def _written(self, items: Sequence[tuple[str, Content]], stop: Event) -> list[StoreError | None]:
         outcomes: list[StoreError | None] = []
         replaced = set()
         try:
