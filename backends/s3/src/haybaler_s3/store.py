@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any, Self
 
 from haystack.utils import Secret, deserialize_secrets_inplace
@@ -9,6 +10,7 @@ from haystack.utils import Secret, deserialize_secrets_inplace
 from haybaler.errors import NotSerializableError, StoreError
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, write_failure
+from haybaler.stores.limits import time_to_live
 from haybaler.stores.protocol import StorePage
 from haybaler.stores.url import boolean, parse_store_url
 from haybaler.workers import map_bounded
@@ -16,11 +18,13 @@ from haybaler_s3.clients import Clients
 from haybaler_s3.expiry import ExpiryRule
 from haybaler_s3.failures import mapping
 from haybaler_s3.housekeeping import S3Housekeeping
+from haybaler_s3.lifespan import Keeper, Lifespan
 from haybaler_s3.listing import Listing
 from haybaler_s3.reading import Reading
 from haybaler_s3.removing import Removing
 from haybaler_s3.requests import Requests
 from haybaler_s3.settings import SECRETS, Settings
+from haybaler_s3.sweeping import Sweeping
 from haybaler_s3.writing import Writing
 
 MIB = 1024 * 1024
@@ -58,6 +62,8 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
     :param multipart_bytes: Above this size in bytes, an entry is uploaded in parts.
     :param part_bytes: The size of a part in bytes; at least 5 MiB.
     :param max_bytes: The largest entry that is accepted, in bytes.
+    :param ttl: How long an entry lives at least from its last write or read on, in seconds, and a quarter longer at
+        most; None for ever. What has expired reads as absent, and goes with the next `sweep`.
     :param connect_timeout: Seconds for making a connection.
     :param read_timeout: Seconds without a byte of the answer.
     :param attempts: How often a request that may succeed the next time is tried in all.
@@ -83,6 +89,7 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         multipart_bytes: int = 8 * MIB,
         part_bytes: int = 5 * MIB,
         max_bytes: int = 1024 * MIB,
+        ttl: float | timedelta | None = None,
         connect_timeout: float = 5.0,
         read_timeout: float = 20.0,
         attempts: int = 4,
@@ -101,6 +108,7 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
             multipart_bytes=multipart_bytes,
             part_bytes=part_bytes,
             max_bytes=max_bytes,
+            ttl=time_to_live(ttl),
             connect_timeout=connect_timeout,
             read_timeout=read_timeout,
             attempts=attempts,
@@ -108,9 +116,12 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         self._clients = Clients(self._settings_of_store, session=session, client=client, sync_client=sync_client)
         self._folder = f"{prefix}/" if prefix else ""
         requests = Requests(self._settings_of_store, self._clients)
-        self._writing, self._reading, self._removing = Writing(requests), Reading(requests), Removing(requests)
+        self._keeper = Keeper(requests, Lifespan(self._settings_of_store.ttl))
+        self._writing, self._reading = Writing(requests), Reading(requests, self._keeper)
+        self._removing = Removing(requests)
         self._expiry = ExpiryRule(requests, self._folder)
-        self._listing = Listing(requests, self._folder)
+        self._listing = Listing(requests, self._folder, self._keeper)
+        self._sweeping = Sweeping(requests, self._folder, self._keeper.lifespan, self._removing)
         super().__init__(location=f"s3://{bucket}/{self._folder}")
 
     @classmethod
@@ -128,7 +139,7 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         options: dict[str, Any] = {
             **dict.fromkeys(("endpoint_url", "region_name", "checksums"), str),
             **dict.fromkeys(("max_concurrency", "multipart_bytes", "part_bytes", "max_bytes", "attempts"), int),
-            **dict.fromkeys(("connect_timeout", "read_timeout"), float),
+            **dict.fromkeys(("connect_timeout", "read_timeout", "ttl"), float),
             "path_style": boolean,
         }
         parts = parse_store_url(url, schemes=["s3"], options=options)
@@ -182,10 +193,12 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         self._remove_many([path])
 
     def _remove_many(self, paths: Sequence[str]) -> None:
-        self._perform("delete entries", self._removing.remove([self._key(path) for path in paths]))
+        keys = self._keeper.with_marks([self._key(path) for path in paths])
+        self._perform("delete entries", self._removing.remove(keys))
 
     async def _remove_many_async(self, paths: Sequence[str]) -> None:
-        await self._perform_async("delete entries", self._removing.remove([self._key(path) for path in paths]))
+        keys = self._keeper.with_marks([self._key(path) for path in paths])
+        await self._perform_async("delete entries", self._removing.remove(keys))
 
     def ensure_expiry_rule(self, days: int) -> None:
         """
