@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 from tests.services.proxy import Proxy, proxy_to
 from tests.services.s3_servers import BUCKET, S3Server
 from tests.stores.conftest import EXTERNAL_S3
+from tests.stores.s3_time import MadeUpTime
 
 from haybaler.stores.protocol import ToolResultStore
 from haybaler.testing import MakeStore, StoreConformance
@@ -24,11 +26,22 @@ class S3Conformance(StoreConformance):
         # rclone breaks off reads of an object that is being replaced; in an outage each attempt only takes longer.
         self._attempts = 2 if "cannot_be_reached" in request.node.name else 4
 
+    ttl = 1000.0
+
     @pytest.fixture
-    def make_store(self, place: None) -> MakeStore:
+    def make_store(self, place: None, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
+        self._patch = monkeypatch
         return self._store
 
-    def _store(self) -> S3ToolResultStore:
+    def limited(self, *, ttl: float | None = None, max_bytes: int | None = None) -> ToolResultStore:
+        self._time = MadeUpTime(self._patch)
+        given = {"ttl": ttl, "max_bytes": max_bytes}
+        return self._store(**{name: value for name, value in given.items() if value is not None})
+
+    def pass_time(self, store: ToolResultStore, seconds: float) -> None:
+        self._time.later += seconds
+
+    def _store(self, **limits: Any) -> S3ToolResultStore:
         return S3ToolResultStore(
             BUCKET,
             prefix=self._prefix,
@@ -36,6 +49,7 @@ class S3Conformance(StoreConformance):
             connect_timeout=2,
             read_timeout=10,
             attempts=self._attempts,
+            **limits,
         )
 
     def damage(self, store: ToolResultStore, reference: str) -> bool:

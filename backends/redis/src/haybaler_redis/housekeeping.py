@@ -4,10 +4,11 @@ from abc import abstractmethod
 
 from haybaler.effects import perform, perform_async
 from haybaler.stores.driver import StoreDriver
-from haybaler.stores.inventory import EntryPage, StoredEntry
+from haybaler.stores.inventory import EntryPage, StoredEntry, SweepReport
 from haybaler.stores.protocol import DeletedScope
 from haybaler_redis.listing import Listing, Position
 from haybaler_redis.removing import Removing
+from haybaler_redis.sweeping import Sweeping
 
 
 class RedisHousekeeping(StoreDriver):
@@ -15,6 +16,7 @@ class RedisHousekeeping(StoreDriver):
 
     _listing: Listing
     _removing: Removing
+    _sweeping: Sweeping
 
     @abstractmethod
     def _key(self, path: str) -> bytes:
@@ -33,6 +35,12 @@ class RedisHousekeeping(StoreDriver):
         return await perform_async(
             self._listing.page(self._key(folder), after if isinstance(after, Position) else None)
         )
+
+    def _sweep(self, folder: str, safe_age: float) -> SweepReport:
+        return perform(self._sweeping.sweep(self._key(folder), safe_age))
+
+    async def _sweep_async(self, folder: str, safe_age: float) -> SweepReport:
+        return await perform_async(self._sweeping.sweep(self._key(folder), safe_age))
 
     def _remove_scope(self, folder: str) -> DeletedScope:
         return perform(self._removing.remove_folder(self._key(folder)))

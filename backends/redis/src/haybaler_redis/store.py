@@ -21,6 +21,7 @@ from haybaler_redis.listing import Listing
 from haybaler_redis.reading import Reading
 from haybaler_redis.removing import Removing
 from haybaler_redis.settings import TLS_FILES, Settings, milliseconds, number
+from haybaler_redis.sweeping import Sweeping
 from haybaler_redis.writing import Writing, group_bounds
 
 logger = logging.getLogger(__name__)
@@ -142,6 +143,7 @@ class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
         self._reading = Reading(self._clients, self._ttl, attempts)
         self._removing = Removing(self._clients, attempts)
         self._listing = Listing(self._clients, self._key_prefix, attempts)
+        self._sweeping = Sweeping(self._clients, attempts)
         groups = group_bounds(self._clients, wait=pool_timeout) if group_commit else None
         super().__init__(location=f"redis:{prefix}/", group_commit=groups)
 
