@@ -46,6 +46,10 @@ class StoreFullError(StoreUnavailableError):
     """The store answers, but has no room for the entry (disk full, quota, memory limit)."""
 
 
+class ScopeFullError(StoreFullError):
+    """The scope holds as many bytes as it may; other scopes of the store are not affected. Deleting makes room."""
+
+
 class StoreConfigurationError(StoreError, PermissionError):
     """The store refuses what it was set up with: credentials, rights, certificates, the kind of server. Not retried."""
 

@@ -233,8 +233,8 @@ class MeasuresCharacters(InMemoryToolResultStore):
 class LimitedSuite(Suite):
     ttl = 1000.0
 
-    def limited(self, *, ttl: float | None = None, max_bytes: int | None = None) -> ToolResultStore:
-        return self.store_class(ttl=ttl, max_bytes=max_bytes)
+    def limited(self, **limits: Any) -> ToolResultStore:
+        return self.store_class(**limits)
 
     def pass_time(self, store: ToolResultStore, seconds: float) -> None:
         assert isinstance(store, InMemoryToolResultStore)

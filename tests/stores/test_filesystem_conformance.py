@@ -23,8 +23,8 @@ class _FileConformance(StoreConformance):
     def _store(self, **limits: Any) -> FileSystemToolResultStore:
         return FileSystemToolResultStore(self._root, **self.settings, **limits)
 
-    def limited(self, *, ttl: float | None = None, max_bytes: int | None = None) -> ToolResultStore:
-        return self._store(ttl=ttl, max_bytes=max_bytes)
+    def limited(self, **limits: Any) -> ToolResultStore:
+        return self._store(**limits)
 
     def pass_time(self, store: ToolResultStore, seconds: float) -> None:
         for path in self._root.rglob("*"):

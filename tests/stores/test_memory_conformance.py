@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from haybaler.stores.memory import InMemoryToolResultStore
@@ -13,8 +15,8 @@ class TestInMemoryToolResultStore(StoreConformance):
     def make_store(self) -> MakeStore:
         return InMemoryToolResultStore
 
-    def limited(self, *, ttl: float | None = None, max_bytes: int | None = None) -> ToolResultStore:
-        return InMemoryToolResultStore(ttl=ttl, max_bytes=max_bytes)
+    def limited(self, **limits: Any) -> ToolResultStore:
+        return InMemoryToolResultStore(**limits)
 
     def pass_time(self, store: ToolResultStore, seconds: float) -> None:
         assert isinstance(store, InMemoryToolResultStore)

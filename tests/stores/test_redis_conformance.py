@@ -46,9 +46,8 @@ class RedisConformance(StoreConformance):
         settings = {"ttl": None if self.lasting else self.ttl, "group_commit": self.group_commit, **limits}
         return RedisToolResultStore(url, prefix=self._prefix, retries=1, **settings)
 
-    def limited(self, *, ttl: float | None = None, max_bytes: int | None = None) -> ToolResultStore:
-        given = {"ttl": ttl, "max_bytes": max_bytes}
-        return self._store(**{name: value for name, value in given.items() if value is not None})
+    def limited(self, **limits: Any) -> ToolResultStore:
+        return self._store(**limits)
 
     def pass_time(self, store: ToolResultStore, seconds: float) -> None:
         for key in self._raw.scan_iter(match=f"*{self._prefix}*", count=10_000):

@@ -33,10 +33,9 @@ class S3Conformance(StoreConformance):
         self._patch = monkeypatch
         return self._store
 
-    def limited(self, *, ttl: float | None = None, max_bytes: int | None = None) -> ToolResultStore:
+    def limited(self, **limits: Any) -> ToolResultStore:
         self._time = MadeUpTime(self._patch)
-        given = {"ttl": ttl, "max_bytes": max_bytes}
-        return self._store(**{name: value for name, value in given.items() if value is not None})
+        return self._store(**limits)
 
     def pass_time(self, store: ToolResultStore, seconds: float) -> None:
         self._time.later += seconds

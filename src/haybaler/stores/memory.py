@@ -36,18 +36,21 @@ class InMemoryToolResultStore(BaseToolResultStore):
     :param ttl: How long an entry lives from its last write or read on, in seconds; None for ever. `sweep` frees the
         memory of what has expired.
     :param max_bytes: The largest content that is stored, in bytes; None for any size.
+    :param max_scope_bytes: As for `BaseToolResultStore`.
     :raises ConfigurationError: If a parameter is not usable.
     """
 
-    def __init__(self, *, ttl: float | timedelta | None = None, max_bytes: int | None = None) -> None:
+    def __init__(
+        self, *, ttl: float | timedelta | None = None, max_bytes: int | None = None, max_scope_bytes: int | None = None
+    ) -> None:
         self._ttl = time_to_live(ttl)
         self._max_bytes = most_bytes_allowed("max_bytes", max_bytes)
         self._entries: dict[str, _Held] = {}
         self._lock = _Lock()
-        super().__init__(location=f"memory:{token_hex(4)}/")
+        super().__init__(location=f"memory:{token_hex(4)}/", max_scope_bytes=max_scope_bytes)
 
     def _settings(self) -> dict[str, Any]:
-        given = {"ttl": self._ttl, "max_bytes": self._max_bytes}
+        given = {"ttl": self._ttl, "max_bytes": self._max_bytes, "max_scope_bytes": self._max_scope_bytes}
         return {name: value for name, value in given.items() if value is not None}
 
     @classmethod
@@ -55,11 +58,13 @@ class InMemoryToolResultStore(BaseToolResultStore):
         """
         Build an empty store.
 
-        :param url: `memory://`; `ttl` and `max_bytes` may follow as options.
+        :param url: `memory://`; all parameters may follow as options.
         :returns: The store.
         :raises ConfigurationError: If anything else follows.
         """
-        parts = parse_store_url(url, schemes=("memory",), options={"ttl": float, "max_bytes": int})
+        parts = parse_store_url(
+            url, schemes=("memory",), options={"ttl": float, "max_bytes": int, "max_scope_bytes": int}
+        )
         if parts.authority or parts.path:
             raise ConfigurationError("Nothing but options may follow in `memory://`.")
         return cls(**parts.options)

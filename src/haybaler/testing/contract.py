@@ -69,15 +69,18 @@ class StoreContract:
     ttl: ClassVar[float] = 0.5
     """The time to live, in seconds, of the stores of `limited`. With a `pass_time` of one's own, any large number."""
 
-    def limited(self, *, ttl: float | None = None, max_bytes: int | None = None) -> ToolResultStore | None:
+    def limited(
+        self, *, ttl: float | None = None, max_bytes: int | None = None, max_scope_bytes: int | None = None
+    ) -> ToolResultStore | None:
         """
         Make a store with limits. Override it for a store that has them.
 
         :param ttl: Seconds that entries live from their last write or read on.
         :param max_bytes: The most bytes of an entry.
+        :param max_scope_bytes: The most bytes of a scope, without those of the scopes inside it.
         :returns: The store, at the place of `make_store`; None, the default, where it knows no such limit.
         """
-        del ttl, max_bytes
+        del ttl, max_bytes, max_scope_bytes
         return None
 
     def pass_time(self, store: ToolResultStore, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from haybaler.errors import EntryTooLargeError, ReferenceNotFoundError
+from haybaler.errors import EntryTooLargeError, ReferenceNotFoundError, ScopeFullError
 from haybaler.stores.protocol import StoreEntry
 from haybaler.testing.access import Access
 from haybaler.testing.contract import Check, StoreContract
@@ -76,3 +76,39 @@ class LimitLaws(StoreContract):
                 await inner.close()
 
         check(law)
+
+    def test_a_scope_takes_no_more_than_it_may_hold_and_room_that_was_made_is_found(self, check: Check) -> None:
+        async def law(access: Access) -> None:
+            limited = self.limited(max_scope_bytes=100)
+            if limited is None:
+                assert await access.read(await access.write("key", "x" * 1000)) == "x" * 1000
+                return
+            inner = access.to(limited)
+            try:
+                await _fill(inner.to(limited.scoped("a")), inner.to(limited.scoped("a/b")))
+            finally:
+                await inner.close()
+
+        check(law)
+
+
+async def _fill(scope: Access, inside: Access) -> None:
+    fits = await scope.write("first", "x" * 60)
+    outcomes = await scope.write_many(
+        [StoreEntry("too much", "x" * 41), StoreEntry("wide", "é" * 15), StoreEntry("no room", "x" * 20)]
+    )
+    assert [type(outcome) for outcome in outcomes] == [ScopeFullError, str, ScopeFullError]
+    with pytest.raises(ReferenceNotFoundError):
+        await scope.read(scope.store.reference("too much"))
+    # Scopes inside it, and others, have room of their own.
+    assert await inside.read(await inside.write("first", "x" * 100)) == "x" * 100
+    # What replaces an entry needs no room besides.
+    assert await scope.write("first", "y" * 60) == fits
+    with pytest.raises(ScopeFullError):
+        await scope.write("one more", "x" * 41)
+    await scope.delete([fits])
+    assert await scope.read(await scope.write("one more", "x" * 70)) == "x" * 70
+    with pytest.raises(ScopeFullError):
+        await scope.write("first", "x")
+    if await scope.delete_scope() is not None:
+        assert await scope.read(await scope.write("first", "x" * 100)) == "x" * 100

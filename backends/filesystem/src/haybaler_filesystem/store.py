@@ -59,6 +59,7 @@ class FileSystemToolResultStore(FileHousekeeping, BaseToolResultStore):
         reads as absent, and goes with the next `sweep`. It is no part of the files: another store of the same root has
         its own.
     :param max_bytes: The largest content that is stored, in bytes; None for any size.
+    :param max_scope_bytes: As for `BaseToolResultStore`.
     :raises ConfigurationError: If a parameter is not usable.
     """
 
@@ -72,6 +73,7 @@ class FileSystemToolResultStore(FileHousekeeping, BaseToolResultStore):
         max_workers: int = 4,
         ttl: float | timedelta | None = None,
         max_bytes: int | None = None,
+        max_scope_bytes: int | None = None,
     ) -> None:
         if not os.fspath(root) or "\0" in os.fspath(root):
             raise ConfigurationError("`root` must be the path of a folder.")
@@ -94,7 +96,7 @@ class FileSystemToolResultStore(FileHousekeeping, BaseToolResultStore):
         self._max_workers = max_workers
         self._pool = WorkerPool(max_workers)
         location = Path(self.root).as_posix().rstrip("/") + "/"
-        super().__init__(location=location if references == "absolute" else "")
+        super().__init__(location=location if references == "absolute" else "", max_scope_bytes=max_scope_bytes)
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -105,6 +107,7 @@ class FileSystemToolResultStore(FileHousekeeping, BaseToolResultStore):
             "max_workers": self._max_workers,
             "ttl": self._writing.lifetime.seconds,
             "max_bytes": self._writing.max_bytes,
+            "max_scope_bytes": self._max_scope_bytes,
         }
 
     @classmethod
@@ -124,7 +127,7 @@ class FileSystemToolResultStore(FileHousekeeping, BaseToolResultStore):
                 "fsync": boolean,
                 "file_mode": partial(int, base=8),
                 "ttl": float,
-                **dict.fromkeys(("max_workers", "max_bytes"), int),
+                **dict.fromkeys(("max_workers", "max_bytes", "max_scope_bytes"), int),
             },
         )
         if parts.authority or not parts.path.startswith("/"):

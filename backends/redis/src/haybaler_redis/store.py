@@ -14,6 +14,7 @@ from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content
 from haybaler.stores.protocol import StorePage
 from haybaler_redis.clients import Clients, clients_from, clients_of
+from haybaler_redis.counting import SharedCount
 from haybaler_redis.endpoints import Endpoint, split_options
 from haybaler_redis.features import Features
 from haybaler_redis.housekeeping import RedisHousekeeping
@@ -65,6 +66,9 @@ class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
     :param prefix: What every key begins with; followed by a colon.
     :param ttl: How long an entry lives from its last write or read on, in seconds; None for ever.
     :param max_bytes: The largest content that is stored, in bytes; a larger one is an `EntryTooLargeError`.
+    :param max_scope_bytes: The most bytes of the contents that lie in one scope, those of the scopes inside it not
+        counted; None for any number. A counter in the server is shared by all processes that set a bound. An entry
+        without room is a `ScopeFullError`.
     :param max_connections: The most connections of each event loop, and of all threads without one. Further calls wait.
     :param connect_timeout: Seconds for connecting.
     :param timeout: Seconds for one request. Large entries are sent and read in requests of at most 4 MB.
@@ -93,6 +97,7 @@ class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
         prefix: str = "haybaler",
         ttl: float | timedelta | None = None,
         max_bytes: int = 128 * 1024 * 1024,
+        max_scope_bytes: int | None = None,
         max_connections: int = 16,
         connect_timeout: float = 5.0,
         timeout: float = 5.0,
@@ -126,6 +131,7 @@ class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
             "prefix": prefix,
             "ttl": seconds,
             "max_bytes": max_bytes,
+            "max_scope_bytes": max_scope_bytes,
             "max_connections": max_connections,
             "connect_timeout": connect_timeout,
             "timeout": timeout,
@@ -145,7 +151,8 @@ class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
         self._listing = Listing(self._clients, self._key_prefix, attempts)
         self._sweeping = Sweeping(self._clients, attempts)
         groups = group_bounds(self._clients, wait=pool_timeout) if group_commit else None
-        super().__init__(location=f"redis:{prefix}/", group_commit=groups)
+        super().__init__(location=f"redis:{prefix}/", group_commit=groups, max_scope_bytes=max_scope_bytes)
+        self._scope_count = SharedCount(self._clients, self._key_prefix, self._ttl, attempts)
 
     def _make_clients(self, client: object) -> Clients:
         given = self._parameters

@@ -10,6 +10,7 @@ from haybaler.stores.inventory import SweepReport
 from haybaler_redis.attempts import carried_out, repeated
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import FLUSH_COMMANDS, Command, size_of, unlink
+from haybaler_redis.counting import SUFFIX
 from haybaler_redis.exchange import nodes
 from haybaler_redis.failures import mapped, presentable
 from haybaler_redis.scanning import pattern_of, scan, sorted_out
@@ -43,7 +44,7 @@ class Sweeping:
             cursor, going_on = 0, True
             while going_on:
                 cursor, found = yield from self._asked(partial(scan, node, cursor, pattern_of(start)))
-                _, staged = sorted_out(found, start)
+                staged = [key for key in sorted_out(found, start)[1] if not key.endswith(SUFFIX)]
                 for first in range(0, len(staged), FLUSH_COMMANDS):
                     report += yield from self._removed(staged[first : first + FLUSH_COMMANDS], safe_age)
                 going_on = bool(cursor)

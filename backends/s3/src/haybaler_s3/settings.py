@@ -38,6 +38,7 @@ class Settings:
     :param multipart_bytes: Above this size, an entry is uploaded in parts.
     :param part_bytes: The size of a part.
     :param max_bytes: The largest entry that is accepted.
+    :param max_scope_bytes: The most bytes of one scope, or None.
     :param ttl: Seconds that an entry lives at least from its last write or read on, or None.
     :param connect_timeout: Seconds for making a connection.
     :param read_timeout: Seconds without a byte of the answer.
@@ -57,6 +58,7 @@ class Settings:
     multipart_bytes: int
     part_bytes: int
     max_bytes: int
+    max_scope_bytes: int | None
     ttl: float | None
     connect_timeout: float
     read_timeout: float

@@ -62,6 +62,7 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
     :param multipart_bytes: Above this size in bytes, an entry is uploaded in parts.
     :param part_bytes: The size of a part in bytes; at least 5 MiB.
     :param max_bytes: The largest entry that is accepted, in bytes.
+    :param max_scope_bytes: As for `BaseToolResultStore`.
     :param ttl: How long an entry lives at least from its last write or read on, in seconds, and a quarter longer at
         most; None for ever. What has expired reads as absent, and goes with the next `sweep`.
     :param connect_timeout: Seconds for making a connection.
@@ -89,6 +90,7 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         multipart_bytes: int = 8 * MIB,
         part_bytes: int = 5 * MIB,
         max_bytes: int = 1024 * MIB,
+        max_scope_bytes: int | None = None,
         ttl: float | timedelta | None = None,
         connect_timeout: float = 5.0,
         read_timeout: float = 20.0,
@@ -108,6 +110,7 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
             multipart_bytes=multipart_bytes,
             part_bytes=part_bytes,
             max_bytes=max_bytes,
+            max_scope_bytes=max_scope_bytes,
             ttl=time_to_live(ttl),
             connect_timeout=connect_timeout,
             read_timeout=read_timeout,
@@ -122,7 +125,7 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         self._expiry = ExpiryRule(requests, self._folder)
         self._listing = Listing(requests, self._folder, self._keeper)
         self._sweeping = Sweeping(requests, self._folder, self._keeper.lifespan, self._removing)
-        super().__init__(location=f"s3://{bucket}/{self._folder}")
+        super().__init__(location=f"s3://{bucket}/{self._folder}", max_scope_bytes=max_scope_bytes)
 
     @classmethod
     def from_url(cls, url: str) -> Self:
@@ -138,7 +141,9 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         """
         options: dict[str, Any] = {
             **dict.fromkeys(("endpoint_url", "region_name", "checksums"), str),
-            **dict.fromkeys(("max_concurrency", "multipart_bytes", "part_bytes", "max_bytes", "attempts"), int),
+            **dict.fromkeys(
+                ("max_concurrency", "multipart_bytes", "part_bytes", "max_bytes", "max_scope_bytes", "attempts"), int
+            ),
             **dict.fromkeys(("connect_timeout", "read_timeout", "ttl"), float),
             "path_style": boolean,
         }
