@@ -8,12 +8,13 @@ from functools import partial
 from rich.table import Table
 from tests.faults.injection.faults import Fault, Outcome, try_out
 from tests.faults.injection.file_places import FILE_FAULTS
+from tests.faults.injection.ladder_places import LADDER_FAULTS
 from tests.faults.injection.processes import KILLED, try_killing
 from tests.faults.injection.redis_places import REDIS_FAULTS
 from tests.faults.injection.s3_places import S3_FAULTS
 
 EXPERIMENTS: dict[Fault, Callable[..., Outcome]] = {
-    **{fault: partial(try_out, fault) for fault in (*FILE_FAULTS, *REDIS_FAULTS, *S3_FAULTS)},
+    **{fault: partial(try_out, fault) for fault in (*FILE_FAULTS, *REDIS_FAULTS, *S3_FAULTS, *LADDER_FAULTS)},
     KILLED: try_killing,
 }
 
