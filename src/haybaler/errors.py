@@ -50,6 +50,10 @@ class ScopeFullError(StoreFullError):
     """The scope holds as many bytes as it may; other scopes of the store are not affected. Deleting makes room."""
 
 
+class StoreCircuitOpenError(StoreUnavailableError):
+    """The store failed again and again lately, so it was not asked at all. Not retried."""
+
+
 class StoreConfigurationError(StoreError, PermissionError):
     """The store refuses what it was set up with: credentials, rights, certificates, the kind of server. Not retried."""
 
@@ -105,22 +109,6 @@ def store_error(error: BaseException, *, action: str, missing_means_absent: bool
     return StoreError(text)
 
 
-@contextmanager
-def mapped(action: str) -> Iterator[None]:
-    """
-    Map what is raised inside to the tree, with its cause chained.
-
-    :param action: What is being done, as for `store_error`.
-    :raises StoreError: In place of any other error.
-    """
-    try:
-        yield
-    except StoreError:
-        raise
-    except Exception as error:
-        raise store_error(error, action=action) from error
-
-
 def detached(error: StoreError) -> StoreError:
     """
     Return a copy of an error for another task, since two tasks must not raise the same object.
@@ -146,3 +134,30 @@ def _copied(error: BaseException | None, links: int) -> BaseException | None:
     elif not error.__suppress_context__:
         twin.__context__ = _copied(error.__context__, links - 1)
     return twin
+
+
+def is_outage(outcome: object) -> bool:
+    """
+    Whether the store was asked and could not be reached, or did not answer in time.
+
+    :param outcome: What a store raised or returned.
+    :returns: False for a store that answers but is full, and for one that was not asked since it failed lately.
+    """
+    answered = (StoreFullError, StoreCircuitOpenError)
+    return isinstance(outcome, StoreUnavailableError) and not isinstance(outcome, answered)
+
+
+@contextmanager
+def mapped(action: str) -> Iterator[None]:
+    """
+    Map what is raised inside to the tree, with its cause chained.
+
+    :param action: What is being done, as for `store_error`.
+    :raises StoreError: In place of any other error.
+    """
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        raise store_error(error, action=action) from error

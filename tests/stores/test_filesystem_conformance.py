@@ -11,7 +11,7 @@ from haybaler.testing import MakeStore, StoreConformance
 from haybaler_filesystem import FileSystemToolResultStore
 
 
-class _FileConformance(StoreConformance):
+class FileConformance(StoreConformance):
     ttl = 1000.0
     settings: ClassVar[dict[str, Any]] = {}
 
@@ -20,10 +20,10 @@ class _FileConformance(StoreConformance):
         self._root = tmp_path / "root"
         return self._store
 
-    def _store(self, **limits: Any) -> FileSystemToolResultStore:
-        return FileSystemToolResultStore(self._root, **self.settings, **limits)
+    def _store(self, name: str = "", **limits: Any) -> FileSystemToolResultStore:
+        return FileSystemToolResultStore(f"{self._root}{name}", **self.settings, **limits)
 
-    def limited(self, **limits: Any) -> ToolResultStore:
+    def limited(self, **limits: Any) -> ToolResultStore | None:
         return self._store(**limits)
 
     def pass_time(self, store: ToolResultStore, seconds: float) -> None:
@@ -39,9 +39,9 @@ class _FileConformance(StoreConformance):
         return True
 
 
-class TestFilesWithAbsoluteReferences(_FileConformance):
+class TestFilesWithAbsoluteReferences(FileConformance):
     """The defaults."""
 
 
-class TestFilesWithRelativeReferencesAndFsync(_FileConformance):
+class TestFilesWithRelativeReferencesAndFsync(FileConformance):
     settings: ClassVar[dict[str, Any]] = {"references": "relative", "fsync": True}

@@ -33,17 +33,17 @@ class S3Conformance(StoreConformance):
         self._patch = monkeypatch
         return self._store
 
-    def limited(self, **limits: Any) -> ToolResultStore:
+    def limited(self, **limits: Any) -> ToolResultStore | None:
         self._time = MadeUpTime(self._patch)
         return self._store(**limits)
 
     def pass_time(self, store: ToolResultStore, seconds: float) -> None:
         self._time.later += seconds
 
-    def _store(self, **limits: Any) -> S3ToolResultStore:
+    def _store(self, name: str = "", **limits: Any) -> S3ToolResultStore:
         return S3ToolResultStore(
             BUCKET,
-            prefix=self._prefix,
+            prefix=self._prefix + name,
             endpoint_url=f"http://127.0.0.1:{self._proxy.port}",
             connect_timeout=2,
             read_timeout=10,
@@ -63,12 +63,6 @@ class S3Conformance(StoreConformance):
 
     def unavailable(self, store: ToolResultStore) -> AbstractContextManager[None]:
         return self._outage()
-
-
-@pytest.fixture(scope="module")
-def rclone_proxy(rclone: S3Server) -> Iterator[Proxy]:
-    with proxy_to(rclone.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")
