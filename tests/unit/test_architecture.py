@@ -27,6 +27,7 @@ PURE = {
     "counters.learned",
     "counters.likely",
     "counters.rendering",
+    "framing",
     "readback.findings",
     "readback.paging",
     "parts",

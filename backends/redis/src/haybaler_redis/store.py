@@ -17,14 +17,13 @@ from haybaler_redis.clients import Clients, clients_from, clients_of
 from haybaler_redis.endpoints import Endpoint, split_options
 from haybaler_redis.features import Features
 from haybaler_redis.reading import Reading
+from haybaler_redis.records import LARGEST
 from haybaler_redis.removing import Removing
 from haybaler_redis.settings import TLS_FILES, Settings, milliseconds, number
 from haybaler_redis.writing import Writing, group_bounds
 
 logger = logging.getLogger(__name__)
 
-# The longest string of Redis, less the header of a record.
-LARGEST = 512 * 1024 * 1024 - 1024
 RETRIES = 3
 # With the pauses between them, about as long as sentinels need to agree on another primary.
 SENTINEL_RETRIES = 10

@@ -10,7 +10,7 @@ from haybaler.stores.driver import Content, page_of, page_start
 from haybaler.stores.page_scan import PageScan
 from haybaler.stores.protocol import StorePage
 from haybaler_s3.failures import mapped
-from haybaler_s3.records import BINARY, Record
+from haybaler_s3.records import BINARY, Record, corrupt
 from haybaler_s3.requests import Requests, code_of, computed, pause
 
 # Bytes that are read at once.
@@ -92,7 +92,12 @@ class Reading:
         return scan.page()
 
     def _span(self, key: str, expected: Record, start: int, end: int) -> Steps[bytes]:
-        record, chunks = yield from self._fetched(key, (start, end))
+        try:
+            record, chunks = yield from self._fetched(key, (start, end))
+        except ClientError as error:
+            if code_of(error) != "InvalidRange":
+                raise
+            raise _ReplacedError from error  # by a smaller one
         if record != expected:
             raise _ReplacedError
         return b"".join(chunks)
@@ -122,11 +127,26 @@ class Reading:
                 cause = error.__cause__
             else:
                 if sum(map(len, chunks)) == answer["ContentLength"]:
-                    return Record.parse(answer.get("Metadata") or {}), chunks
+                    return _record(answer), chunks
             yield from await_effect(pause(attempt))
         if isinstance(cause, Exception):
             raise mapped(cause, action="read an entry")
         raise StoreUnavailableError("Could not read an entry: the server broke off.")
+
+
+def _record(answer: dict[str, Any]) -> Record:
+    """Return what an object's metadata says, if that has the size of the object itself."""
+    record = Record.parse(answer.get("Metadata") or {})
+    if _size_of_object(answer) not in {str(record.size), None}:
+        raise corrupt()
+    return record
+
+
+def _size_of_object(answer: dict[str, Any]) -> str | None:
+    if said := answer.get("ContentRange"):
+        return str(said).rpartition("/")[2]
+    is_part = answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == 206
+    return None if is_part else str(answer["ContentLength"])
 
 
 def _read(body: Any) -> list[bytes]:
