@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from tests.hostile.case import each
-from tests.hostile.conftest import Place
 from tests.hostile.corpus_places import KEYS, PREFIXES, SCOPES, SERIALIZED_SCOPES, TOO_DEEP
 from tests.hostile.corpus_readback import REFERENCES
 from tests.hostile.corpus_texts import BOMBS, FORGERIES
+from tests.services.places import Place
 from tests.services.redis_servers import RedisServer
 
 from haybaler import InMemoryToolResultStore

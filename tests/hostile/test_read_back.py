@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from tests.hostile.case import each
-from tests.hostile.conftest import Place
 from tests.hostile.corpus_names import FORGED_POINTER
 from tests.hostile.corpus_readback import ARGUMENTS, PATTERNS, REFERENCES
 from tests.hostile.corpus_texts import BOMBS, FORGERIES, HARMLESS
+from tests.services.places import Place
 from tests.tools.calling import SEARCH, find, read, tool
 
 from haybaler import InMemoryToolResultStore

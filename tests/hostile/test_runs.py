@@ -9,10 +9,10 @@ import pytest
 from haystack.dataclasses import ChatMessage, FileContent, TextContent, ToolCall
 from tests.compactors.conversations import PNG
 from tests.hooks.agents import agent_state, conversation
-from tests.hostile.conftest import Place
 from tests.hostile.corpus_names import CALL_IDS, TOOL_NAMES
 from tests.hostile.corpus_texts import FILE_NAMES, FORGERIES, MIME_TYPES
 from tests.hostile.test_framing import only_line, unframed
+from tests.services.places import Place
 from tests.tools.calling import read
 
 from haybaler import AlwaysOffload, ToolResultOffloadHook

@@ -50,7 +50,13 @@ asynchronous tests. A store is rebuilt from its `to_dict` in another process, so
 can be imported there.
 """
 
-from haybaler.testing.cancellation import Cancellation, cancel_at, each_cancellation
+from haybaler.testing.cancellation import (
+    Cancellation,
+    cancel_at,
+    cancel_at_async,
+    each_cancellation,
+    each_cancellation_async,
+)
 from haybaler.testing.conformance import StoreConformance
 from haybaler.testing.contract import MakeStore, StoreContract
 from haybaler.testing.faults import Fault, Gate
@@ -65,5 +71,7 @@ __all__ = [
     "StoreConformance",
     "StoreContract",
     "cancel_at",
+    "cancel_at_async",
     "each_cancellation",
+    "each_cancellation_async",
 ]

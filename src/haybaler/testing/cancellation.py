@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import types
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
 from enum import Enum
 from typing import Any, TypeVar
@@ -43,7 +43,39 @@ def cancel_at(operation: Operation, *, step: int, by: Cancellation, afterwards: 
     :param afterwards: Starts what is to be done at the end in the same loop, undisturbed, such as closing a store.
     :returns: Whether the operation suspended that often; if not, it ran to its end undisturbed.
     """
-    return asyncio.run(_cancel_at(operation, step, by, afterwards))
+
+    async def run() -> bool:
+        try:
+            return await cancel_at_async(operation, step=step, by=by)
+        finally:
+            await afterwards()
+
+    return asyncio.run(run())
+
+
+async def cancel_at_async(operation: Operation, *, step: int, by: Cancellation) -> bool:
+    """
+    Run an operation in the running event loop and cancel it when it suspends for the `step`-th time.
+
+    For what costs much to open for each loop, and for what the same objects do after many cancellations.
+
+    :param operation: Starts the operation.
+    :param step: Which suspension, counted from 1.
+    :param by: Who cancels. While a timeout expires, the loop's clock is ahead for everybody.
+    :returns: Whether the operation suspended that often; if not, it ran to its end undisturbed.
+    """
+    loop = asyncio.get_running_loop()
+    trigger = _Trigger(loop, step)
+    factory = loop.get_task_factory()
+    run = loop.create_task(_run(operation, by, trigger))
+    loop.set_task_factory(trigger.make_task)
+    try:
+        with suppress(asyncio.CancelledError, TimeoutError):
+            await run
+    finally:
+        loop.set_task_factory(factory)
+        vars(loop).pop("time", None)
+    return trigger.count >= step
 
 
 def each_cancellation(
@@ -65,18 +97,22 @@ def each_cancellation(
                 break
 
 
-async def _cancel_at(operation: Operation, step: int, by: Cancellation, afterwards: Operation) -> bool:
-    loop = asyncio.get_running_loop()
-    trigger = _Trigger(loop, step)
-    run = loop.create_task(_run(operation, by, trigger))
-    loop.set_task_factory(trigger.make_task)
-    try:
-        with suppress(asyncio.CancelledError, TimeoutError):
-            await run
-    finally:
-        loop.set_task_factory(None)
-        await afterwards()
-    return trigger.count >= step
+async def each_cancellation_async(
+    operation: Operation, *, most: int = 200
+) -> AsyncIterator[tuple[Cancellation, int, bool]]:
+    """
+    Run an operation again and again as `each_cancellation` does, all in the running event loop.
+
+    :param operation: Starts the operation.
+    :param most: The most suspensions to try for each way of cancelling.
+    :returns: After each run: who cancelled, at which suspension, and whether it came to that suspension.
+    """
+    for by in Cancellation:
+        for step in itertools.count(1):
+            reached = await cancel_at_async(operation, step=step, by=by)
+            yield by, step, reached
+            if not reached or step >= most:
+                break
 
 
 async def _run(operation: Operation, by: Cancellation, trigger: "_Trigger") -> None:
