@@ -130,9 +130,10 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     """
     Await `function(item)` for every item, at most `limit` at a time.
 
-    A fixed number of tasks take the items in turn, the caller's own among them, so a thousand items never mean a
-    thousand tasks, and a single item none. The first error cancels the rest and is raised as it is, not in a group;
-    functions that must not spoil their neighbours return errors instead of raising them.
+    A fixed number of tasks take the items in turn, so a thousand items never mean a thousand tasks, and a single item
+    none. The first error cancels the rest and is raised as it is, not in a group; functions that must not spoil their
+    neighbours return errors instead of raising them. The tasks are asyncio's own: those of anyio cost three times as
+    much, which shows where a hundred runs write a few entries each.
 
     :param function: Awaited once for each item.
     :param items: The items.
@@ -150,15 +151,14 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
                 results[index] = await function(item)
             except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
                 errors.append(error)
-                group.cancel_scope.cancel()
+                for task in tasks:
+                    task.cancel()
                 return
 
     if len(numbered) == 1:
         return [await function(numbered[0][1])]
-    async with anyio.create_task_group() as group:
-        for _ in range(min(limit, len(numbered)) - 1):
-            group.start_soon(drain)
-        await drain()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(drain()) for _ in range(min(limit, len(numbered)))]
     if errors:
         raise errors[0]
     return [results[index] for index, _ in numbered]
