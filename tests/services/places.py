@@ -59,7 +59,7 @@ def place_in_memory() -> Place:
 
 @pytest.fixture
 def place_in_files(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
-    relative = "relative" in getattr(request.node, "callspec", request.node).id
+    relative = "relative" in request.node.name
     root = tmp_path / "place" / "root"
     store = FileSystemToolResultStore(root, references="relative" if relative else "absolute")
     return Place(store, "root/", lambda: _files(tmp_path / "place"))
