@@ -5,6 +5,8 @@ PYTHON ?= python3
 ARGS ?=
 # How long `make soak` and `make fuzz` last.
 MINUTES ?= 5
+# How often `make faults` brings about each fault.
+TRIALS ?= 100
 # One process for each processor; what shares servers stays in one. `make test PARALLEL=` runs everything in one process.
 PARALLEL ?= --numprocesses auto --dist loadscope
 
@@ -22,7 +24,7 @@ export HAYSTACK_TELEMETRY_ENABLED := false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-docker test-floor soak fuzz lint types bench wheels wheel-check clean
+.PHONY: help demo serve test test-docker test-floor faults soak fuzz lint types bench wheels wheel-check clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +59,9 @@ soak: .venv/.develop ## Let many users work on real stores for MINUTES (5), and 
 
 fuzz: .venv/.develop ## Feed what parses references, records, pointers and URLs with made-up input for MINUTES (5)
 	@.venv/bin/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
+
+faults: .venv/.develop ## Break servers, disks and processes in the middle of Agents' runs, TRIALS (100) times each
+	@.venv/bin/python -m tests.faults.injection --trials $(TRIALS) $(ARGS)
 
 lint: .venv/.develop ## Check style and formatting
 	@.venv/bin/python -m ruff check .

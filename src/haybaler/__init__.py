@@ -27,6 +27,13 @@ from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import StoreEntry, ToolResultStore
 from haybaler.stores.registry import store_from_url
+from haybaler.stores.wrappers.circuit_breaker import CircuitBreakerStore
+from haybaler.stores.wrappers.compressed import CompressedStore
+from haybaler.stores.wrappers.content_addressed import ContentAddressedStore
+from haybaler.stores.wrappers.encrypted import EncryptedStore
+from haybaler.stores.wrappers.fallback import FallbackStore
+from haybaler.stores.wrappers.retrying import RetryingStore
+from haybaler.stores.wrappers.tiered import TieredStore
 from haybaler.tools import ToolResultToolset
 
 __all__ = [
@@ -34,9 +41,14 @@ __all__ = [
     "AlwaysOffload",
     "ApproximateTokenCounter",
     "BaseToolResultStore",
+    "CircuitBreakerStore",
     "CompactionHook",
     "Compactor",
+    "CompressedStore",
+    "ContentAddressedStore",
     "CorruptEntryError",
+    "EncryptedStore",
+    "FallbackStore",
     "GroupCommit",
     "HaybalerError",
     "ImageRule",
@@ -48,10 +60,12 @@ __all__ = [
     "OffloadPolicy",
     "OpenAITokenCounter",
     "ReferenceNotFoundError",
+    "RetryingStore",
     "SlidingWindowCompactor",
     "StoreEntry",
     "StoreError",
     "StoreUnavailableError",
+    "TieredStore",
     "TiktokenCounter",
     "TokenCounter",
     "ToolResultOffloadCompactor",

@@ -6,6 +6,8 @@ Every error derives from `HaybalerError` and from the nearest builtin, so that c
 
 import copy
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class HaybalerError(Exception):
@@ -42,6 +44,10 @@ class StoreTimeoutError(StoreUnavailableError, TimeoutError):
 
 class StoreFullError(StoreUnavailableError):
     """The store answers, but has no room for the entry (disk full, quota, memory limit)."""
+
+
+class StoreCircuitOpenError(StoreUnavailableError):
+    """The store failed again and again lately, so it was not asked at all. Not retried."""
 
 
 class StoreConfigurationError(StoreError, PermissionError):
@@ -124,3 +130,30 @@ def _copied(error: BaseException | None, links: int) -> BaseException | None:
     elif not error.__suppress_context__:
         twin.__context__ = _copied(error.__context__, links - 1)
     return twin
+
+
+def is_outage(outcome: object) -> bool:
+    """
+    Whether the store was asked and could not be reached, or did not answer in time.
+
+    :param outcome: What a store raised or returned.
+    :returns: False for a store that answers but is full, and for one that was not asked since it failed lately.
+    """
+    answered = (StoreFullError, StoreCircuitOpenError)
+    return isinstance(outcome, StoreUnavailableError) and not isinstance(outcome, answered)
+
+
+@contextmanager
+def mapped(action: str) -> Iterator[None]:
+    """
+    Map what is raised inside to the tree, with its cause chained.
+
+    :param action: What is being done, as for `store_error`.
+    :raises StoreError: In place of any other error.
+    """
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        raise store_error(error, action=action) from error

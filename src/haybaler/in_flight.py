@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 from haybaler.errors import StoreError, StoreTimeoutError
 from haybaler.prepared import Batch, Judged, failure_fields
+from haybaler.stores.outcomes import Outcome
 from haybaler.stores.unwritten import Unwritten
-from haybaler.stores.writing import CLEAN_UP_SECONDS, Outcome, hold_contents, release_contents
+from haybaler.stores.writing import CLEAN_UP_SECONDS, hold_contents, release_contents
 from haybaler.swaps import Slot, Swap
 from haybaler.workers import run_in_worker, see_through, uncancel
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from haybaler.errors import StoreError
+from haybaler.stores.outcomes import Outcome
 from haybaler.stores.unwritten import Contents
-from haybaler.stores.writing import CLEAN_UP_SECONDS, Outcome, delete_quietly, write_items
+from haybaler.stores.writing import CLEAN_UP_SECONDS, delete_quietly, write_items
 from haybaler.swaps import Slot, Swap, fates
 
 

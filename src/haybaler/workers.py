@@ -26,6 +26,7 @@ Ts = TypeVarTuple("Ts")
 # Threads for other people's synchronous counters, policies and stores, and for bulk counting, in each event loop.
 WORKERS = 32
 
+
 _bounded: RunVar[CapacityLimiter] = RunVar("haybaler_workers")
 _unbounded: RunVar[CapacityLimiter] = RunVar("haybaler_unbounded")
 

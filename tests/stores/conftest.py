@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from secrets import token_hex
 
 import pytest
+from tests.services.proxy import Proxy, proxy_to
 from tests.services.redis_servers import REDIS, VALKEY, RedisServer, redis_cluster, redis_server
 from tests.services.s3_servers import ENVIRONMENT, RCLONE, SEAWEEDFS, S3Server, external_server, s3_server
 
@@ -17,6 +18,12 @@ EXTERNAL_S3 = os.environ.get("HAYBALER_TEST_S3_ENDPOINT")
 def valkey() -> Iterator[RedisServer]:
     with redis_server(VALKEY) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def valkey_proxy(valkey: RedisServer) -> Iterator[Proxy]:
+    with proxy_to(valkey.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +42,12 @@ def cluster() -> Iterator[list[RedisServer]]:
 def rclone() -> Iterator[S3Server]:
     with s3_server(RCLONE) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def rclone_proxy(rclone: S3Server) -> Iterator[Proxy]:
+    with proxy_to(rclone.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from haybaler.testing import MakeStore, StoreConformance
 from haybaler_filesystem import FileSystemToolResultStore
 
 
-class _FileConformance(StoreConformance):
+class FileConformance(StoreConformance):
     def damage(self, store: ToolResultStore, reference: str) -> bool:
         assert isinstance(store, FileSystemToolResultStore)
         path = Path(store.root, reference)
@@ -17,13 +17,13 @@ class _FileConformance(StoreConformance):
         return True
 
 
-class TestFilesWithAbsoluteReferences(_FileConformance):
+class TestFilesWithAbsoluteReferences(FileConformance):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> MakeStore:
         return lambda: FileSystemToolResultStore(tmp_path / "root")
 
 
-class TestFilesWithRelativeReferencesAndFsync(_FileConformance):
+class TestFilesWithRelativeReferencesAndFsync(FileConformance):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> MakeStore:
         return lambda: FileSystemToolResultStore(tmp_path / "root", references="relative", fsync=True)

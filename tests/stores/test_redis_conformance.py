@@ -40,14 +40,17 @@ class RedisConformance(StoreConformance):
     def make_store(self, place: None) -> MakeStore:
         return self._store
 
-    def _store(self) -> RedisToolResultStore:
+    def _store(self, name: str = "") -> RedisToolResultStore:
         url = f"redis://127.0.0.1:{self._proxy.port}"
-        return RedisToolResultStore(url, prefix=self._prefix, retries=1, ttl=self.ttl, group_commit=self.group_commit)
+        return RedisToolResultStore(
+            url, prefix=self._prefix + name, retries=1, ttl=self.ttl, group_commit=self.group_commit
+        )
 
     def damage(self, store: ToolResultStore, reference: str) -> bool:
         assert isinstance(store, RedisToolResultStore)
         key = store._key(store._path(reference))
-        self._raw.setrange(key, self._raw.strlen(key) - 1, b"\x01")
+        (last,) = self._raw.getrange(key, -1, -1)
+        self._raw.setrange(key, self._raw.strlen(key) - 1, bytes([last ^ 1]))
         return True
 
     @contextmanager
@@ -58,12 +61,6 @@ class RedisConformance(StoreConformance):
 
     def unavailable(self, store: ToolResultStore) -> AbstractContextManager[None]:
         return self._outage()
-
-
-@pytest.fixture(scope="module")
-def valkey_proxy(valkey: RedisServer) -> Iterator[Proxy]:
-    with proxy_to(valkey.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")

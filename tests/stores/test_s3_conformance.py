@@ -28,10 +28,10 @@ class S3Conformance(StoreConformance):
     def make_store(self, place: None) -> MakeStore:
         return self._store
 
-    def _store(self) -> S3ToolResultStore:
+    def _store(self, name: str = "") -> S3ToolResultStore:
         return S3ToolResultStore(
             BUCKET,
-            prefix=self._prefix,
+            prefix=self._prefix + name,
             endpoint_url=f"http://127.0.0.1:{self._proxy.port}",
             connect_timeout=2,
             read_timeout=10,
@@ -50,12 +50,6 @@ class S3Conformance(StoreConformance):
 
     def unavailable(self, store: ToolResultStore) -> AbstractContextManager[None]:
         return self._outage()
-
-
-@pytest.fixture(scope="module")
-def rclone_proxy(rclone: S3Server) -> Iterator[Proxy]:
-    with proxy_to(rclone.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ from haybaler.errors import (
         (InvalidReferenceError, ValueError),
         (CorruptEntryError, ValueError),
         (errors.AsyncOnlyStoreError, NotImplementedError),
+        (errors.StoreCircuitOpenError, StoreUnavailableError),
     ],
 )
 def test_each_error_is_also_the_nearest_builtin(kind: type[Exception], builtin: type[Exception]) -> None:
@@ -75,3 +76,21 @@ def test_a_missing_folder_is_no_missing_entry_when_writing() -> None:
     error = FileNotFoundError(errno.ENOENT, "No such file or directory")
     mapped = store_error(error, action="write an entry", missing_means_absent=False)
     assert type(mapped) is StoreUnavailableError
+
+
+def test_an_outage_is_a_store_that_was_asked_and_did_not_answer() -> None:
+    assert all(map(errors.is_outage, (StoreUnavailableError(), errors.StoreTimeoutError())))
+    others = (StoreFullError(), errors.StoreCircuitOpenError(), ReferenceNotFoundError(), ConnectionError(), "a", None)
+    assert not any(map(errors.is_outage, others))
+
+
+def test_what_is_raised_inside_becomes_a_member_of_the_tree() -> None:
+    with pytest.raises(StoreUnavailableError) as caught, errors.mapped("open the store"):
+        raise ConnectionRefusedError
+    assert isinstance(caught.value.__cause__, ConnectionRefusedError)
+    own = CorruptEntryError("damaged")
+    with pytest.raises(CorruptEntryError) as caught_own, errors.mapped("open the store"):
+        raise own
+    assert caught_own.value is own
+    with pytest.raises(KeyboardInterrupt), errors.mapped("open the store"):
+        raise KeyboardInterrupt

@@ -13,6 +13,7 @@ CLIENTS = {
     "aiofiles",
     "boto3",
     "botocore",
+    "cryptography",
     "haybaler_filesystem",
     "hypothesis",
     "pytest",

@@ -20,10 +20,10 @@ from haybaler.effects import Steps, in_turn, perform, perform_async
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.carrying import is_carrying
 from haybaler.hooks.context import own_store, run_store
-from haybaler.hooks.lifecycle import run_lifecycle
 from haybaler.hooks.record import RunRecord
 from haybaler.hooks.strategies import Strategies, key_from_text, key_to_text, policy_for
 from haybaler.interop import describe, synchronous
+from haybaler.lifecycle import run_lifecycle
 from haybaler.offloading import carry_out, slot_for
 from haybaler.parts import payload_of
 from haybaler.planning import OffloadPlan

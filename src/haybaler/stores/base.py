@@ -1,14 +1,13 @@
 """The base class for stores: references, scopes, batches and errors, the same for every backend."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
 
 from haystack.core.serialization import default_from_dict, default_to_dict
 
-from haybaler.errors import ConfigurationError, InvalidReferenceError, StoreError, store_error
+from haybaler.errors import ConfigurationError, InvalidReferenceError, StoreError, mapped
 from haybaler.stores.batch import WriteBatch, single
 from haybaler.stores.driver import Content, StoreDriver, page_of
 from haybaler.stores.group_commit import GroupCommit
@@ -145,7 +144,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         path = self._path(reference)
         if (held := self._unwritten.get(reference)) is not None:
             return held
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return self._get(path)
 
     async def read_async(self, reference: str) -> Content:
@@ -153,7 +152,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         path = self._path(reference)
         if (held := self._unwritten.get(reference)) is not None:
             return held
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return await self._get_async(path)
 
     def read_page(self, reference: str, *, offset: int = 0, limit: int) -> StorePage:
@@ -169,7 +168,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         path = self._path(reference)
         if (held := self._unwritten.get(reference)) is not None:
             return page_of(held, offset, limit)
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return self._get_page(path, offset, limit)
 
     async def read_page_async(self, reference: str, *, offset: int = 0, limit: int) -> StorePage:
@@ -185,21 +184,21 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         path = self._path(reference)
         if (held := self._unwritten.get(reference)) is not None:
             return page_of(held, offset, limit)
-        with _mapped("read an entry"):
+        with mapped("read an entry"):
             return await self._get_page_async(path, offset, limit)
 
     def delete(self, references: Sequence[str]) -> None:
         """As `ToolResultStore.delete`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
         self._unwritten.discard(references)
-        with _mapped("delete entries"):
+        with mapped("delete entries"):
             self._remove_many(paths)
 
     async def delete_async(self, references: Sequence[str]) -> None:
         """As `ToolResultStore.delete_async`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
         self._unwritten.discard(references)
-        with _mapped("delete entries"):
+        with mapped("delete entries"):
             await self._remove_many_async(paths)
 
     def delete_scope(self) -> DeletedScope:
@@ -213,7 +212,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         :raises StoreError: If the backend cannot, or failed in the middle; calling again goes on.
         """
         self._unwritten.discard_under(self._prefix)
-        with _mapped("delete a scope"):
+        with mapped("delete a scope"):
             return self._remove_scope(self._scope_path)
 
     async def delete_scope_async(self) -> DeletedScope:
@@ -224,7 +223,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         :raises StoreError: As `delete_scope`.
         """
         self._unwritten.discard_under(self._prefix)
-        with _mapped("delete a scope"):
+        with mapped("delete a scope"):
             return await self._remove_scope_async(self._scope_path)
 
     async def close_async(self) -> None:
@@ -266,13 +265,3 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
 
 def _overrides(cls: type[StoreDriver], name: str) -> bool:
     return getattr(cls, name) is not getattr(StoreDriver, name)
-
-
-@contextmanager
-def _mapped(action: str) -> Iterator[None]:
-    try:
-        yield
-    except StoreError:
-        raise
-    except Exception as error:
-        raise store_error(error, action=action) from error

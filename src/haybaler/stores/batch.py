@@ -1,19 +1,70 @@
 """One batch of writes: checked before any I/O, and its outcomes put back in the order of its entries."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from haybaler.errors import StoreError
 from haybaler.stores.driver import Content, write_failure
-from haybaler.stores.names import encode_name, encode_names
+from haybaler.stores.names import encode_names
 from haybaler.stores.protocol import StoreEntry
 
 
-class WriteBatch:
+class EntryBatch:
     """
-    A batch on its way through a store.
+    A batch on its way to whatever stores it.
 
-    Entries with equal keys are one item, with the last content: a batch never races with itself. An entry whose
-    content the store cannot hold fails alone, before anything is written.
+    Entries with equal keys are one, with the last content: a batch never races with itself. An entry whose content
+    cannot be held fails alone, before anything is written.
+
+    :param entries: What the caller wants to write.
+    :param binary: Whether the store holds bytes.
+    """
+
+    def __init__(self, entries: Sequence[StoreEntry], *, binary: bool) -> None:
+        self._keys: list[str | StoreError] = []
+        self._entries: dict[str, StoreEntry] = {}
+        if (keys := _keys_of_texts(entries)) is not None:
+            self._keys += keys
+            self._entries.update(zip(keys, entries, strict=True))
+            return
+        for given in entries:
+            if (refusal := _refusal(given, binary=binary)) is not None:
+                self._keys.append(refusal)
+                continue
+            entry = _exact(given)
+            self._keys.append(entry.key)
+            self._entries[entry.key] = entry
+
+    @property
+    def entries(self) -> list[StoreEntry]:
+        """What is to be written; all keys are different."""
+        return list(self._entries.values())
+
+    def spread(self, outcomes: Sequence[str | StoreError]) -> list[str | StoreError]:
+        """
+        Return one outcome for each entry that the caller gave.
+
+        :param outcomes: Outcome i belongs to entry i of `entries`.
+        :returns: Outcome i belongs to entry i of the caller's.
+        """
+        if len(outcomes) == len(self._entries) == len(self._keys):
+            return list(outcomes)
+        of_key = dict(zip(self._entries, outcomes, strict=True))
+        return [of_key[key] if isinstance(key, str) else key for key in self._keys]
+
+    def failed(self, error: Exception) -> list[str | StoreError]:
+        """
+        Return the outcomes of a batch that failed as a whole.
+
+        :param error: What stopped it.
+        :returns: Outcome i belongs to entry i of the caller's.
+        """
+        return self.spread([write_failure(error)] * len(self._entries))
+
+
+class WriteBatch(EntryBatch):
+    """
+    A batch on its way through a store that is made of paths.
 
     :param entries: What the caller wants to write.
     :param prefix: What stands before the name in a reference.
@@ -29,34 +80,15 @@ class WriteBatch:
         folder: str,
         binary: bool,
     ) -> None:
-        self._outcomes: list[str | StoreError] = []
-        self._paths: list[str | None] = []
-        self._contents: dict[str, Content] = {}
-        # Nearly all batches are like this; for a thousand entries, looking at each takes as long as sending them.
-        if set(map(type, entries)) == {StoreEntry}:
-            keys, contents = [entry.key for entry in entries], [entry.content for entry in entries]
-            if set(map(type, keys)) == set(map(type, contents)) == {str}:
-                names = encode_names(keys)
-                self._outcomes += [prefix + name for name in names]
-                paths = [folder + name for name in names]
-                self._paths += paths
-                self._contents.update(zip(paths, contents, strict=True))
-                return
-        for entry in entries:
-            if (refusal := _refusal(entry, binary=binary)) is not None:
-                self._outcomes.append(refusal)
-                self._paths.append(None)
-                continue
-            name = encode_name(entry.key)
-            path = folder + name
-            self._outcomes.append(prefix + name)
-            self._paths.append(path)
-            self._contents[path] = _exact(entry.content)
+        super().__init__(entries, binary=binary)
+        names = encode_names(self._entries)
+        self._references = [prefix + name for name in names]
+        self._paths = [folder + name for name in names]
 
     @property
     def items(self) -> list[tuple[str, Content]]:
         """What is to be written: paths, all different, and contents."""
-        return list(self._contents.items())
+        return list(zip(self._paths, [entry.content for entry in self._entries.values()], strict=True))
 
     def outcomes(self, errors: Sequence[StoreError | None]) -> list[str | StoreError]:
         """
@@ -65,22 +97,18 @@ class WriteBatch:
         :param errors: Error i belongs to item i of `items`: None, or why it was not stored.
         :returns: Outcome i belongs to entry i: its reference, or why it was not stored.
         """
-        if len(errors) == len(self._contents) and not any(errors):
-            return self._outcomes.copy()
-        of_path = dict(zip(self._contents, errors, strict=True))
-        return [
-            (of_path[path] if path is not None else None) or outcome
-            for path, outcome in zip(self._paths, self._outcomes, strict=True)
-        ]
+        if len(errors) == len(self._references) and not any(errors):
+            return self.spread(self._references)
+        return self.spread([error or reference for error, reference in zip(errors, self._references, strict=True)])
 
-    def failed(self, error: Exception) -> list[str | StoreError]:
-        """
-        Return the outcomes of a batch that failed as a whole.
 
-        :param error: What stopped it.
-        :returns: Outcome i belongs to entry i.
-        """
-        return self.outcomes([write_failure(error)] * len(self._contents))
+def _keys_of_texts(entries: Sequence[StoreEntry]) -> list[str] | None:
+    """Return the keys of a batch of texts with nothing to refuse or to make plain; None for any other."""
+    # Nearly all batches are like this; for a thousand entries, looking at each takes as long as sending them.
+    if set(map(type, entries)) != {StoreEntry}:
+        return None
+    keys, contents = [entry.key for entry in entries], [entry.content for entry in entries]
+    return keys if set(map(type, keys)) == set(map(type, contents)) == {str} else None
 
 
 def _refusal(entry: object, *, binary: bool) -> StoreError | None:
@@ -96,11 +124,15 @@ def _refusal(entry: object, *, binary: bool) -> StoreError | None:
     return StoreError(f"The store holds {expected}, not {type(content).__name__}.")
 
 
-def _exact(content: Content) -> Content:
+def _exact(entry: StoreEntry) -> StoreEntry:
+    if type(entry.key) is str and type(entry.content) in {str, bytes}:
+        return entry
+    return StoreEntry(_plain(entry.key), _plain(entry.content))
+
+
+def _plain(value: Any) -> Any:
     # An instance of a subclass may be mutable, or present itself as something else (an enumeration's member).
-    if isinstance(content, str):
-        return content if type(content) is str else str.__str__(content)
-    return content if type(content) is bytes else bytes(memoryview(content))
+    return str.__str__(value) if isinstance(value, str) else bytes(memoryview(value))
 
 
 def single(outcomes: list[str | StoreError]) -> str:

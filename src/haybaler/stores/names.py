@@ -7,7 +7,7 @@ systems fold case; at most `MAX_NAME` characters, because some allow no more tha
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -42,7 +42,7 @@ def encode_name(key: str) -> str:
     return f"{stem}~{digest}{suffix}"
 
 
-def encode_names(keys: Sequence[str]) -> list[str]:
+def encode_names(keys: Iterable[str]) -> list[str]:
     """
     Return the names of many keys, quicker than one by one.
 

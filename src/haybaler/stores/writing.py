@@ -2,27 +2,24 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Self
+from typing import Any
 
 import anyio
 
 from haybaler.effects import Effect
-from haybaler.errors import StoreError, StoreTimeoutError
-from haybaler.interop import asynchronous, has_asynchronous, has_synchronous, method, synchronous
-from haybaler.stores.driver import Content, write_failure
+from haybaler.errors import StoreTimeoutError
+from haybaler.interop import asynchronous, has_asynchronous, has_synchronous, method
+from haybaler.stores.driver import Content
+from haybaler.stores.outcomes import Outcome, has, write_async, write_now
 from haybaler.stores.protocol import StoreEntry
 from haybaler.stores.unwritten import Contents
-from haybaler.workers import clean_up, map_bounded, run_or_undo
+from haybaler.workers import clean_up, run_or_undo
 
 logger = logging.getLogger(__name__)
 
-Outcome = str | StoreError
-
-# Writes in flight at once to a store that has no batches of its own.
-SINGLE_WRITES = 16
 # How long the removal of entries that nobody refers to may take, also while the run is being cancelled, in seconds.
 CLEAN_UP_SECONDS = 5.0
 
@@ -50,73 +47,15 @@ def write_items(
         it is cancelled.
     """
     entries = [StoreEntry(key, content) for key, content in items]
-    return Effect(lambda: _write(store, entries), lambda: _write_async(store, entries, timeout))
-
-
-def _write(store: Any, entries: list[StoreEntry]) -> list[Outcome]:
-    with _Outcomes(len(entries)) as outcomes:
-        if has_synchronous(store, "write_many"):
-            outcomes.take(store.write_many(entries))
-        else:
-            write = synchronous(store, "write")
-            outcomes.take([_write_one(write, entry) for entry in entries])
-    return outcomes.of_entries
+    return Effect(lambda: write_now(store, entries), lambda: _write_async(store, entries, timeout))
 
 
 async def _write_async(store: Any, entries: list[StoreEntry], seconds: float | None) -> list[Outcome]:
-    within = nullcontext() if seconds is None else anyio.move_on_after(seconds)
-    with _Outcomes(len(entries)) as outcomes, within:
-        if hasattr(store, "write_many_async") or hasattr(store, "write_many"):
-            outcomes.take(await _writer(store, "write_many")(entries))
-        else:
-            write = partial(_write_one_async, _writer(store, "write"))
-            outcomes.take(await map_bounded(write, entries, limit=SINGLE_WRITES))
-    return outcomes.of_entries
-
-
-class _Outcomes:
-    """The outcomes of a batch, of which nothing is trusted: neither number nor type, nor that there are any."""
-
-    def __init__(self, count: int) -> None:
-        self.of_entries: list[Outcome] = [StoreTimeoutError("The store did not answer in time.")] * count
-
-    def take(self, outcomes: object) -> None:
-        if not isinstance(outcomes, (list, tuple)):
-            raise _no_reference(outcomes)
-        if len(outcomes) != len(self.of_entries):
-            raise StoreError(f"The store gave {len(outcomes)} outcomes for {len(self.of_entries)} entries.")
-        self.of_entries = [
-            outcome
-            if isinstance(outcome, StoreError) or (isinstance(outcome, str) and outcome)
-            else _no_reference(outcome)
-            for outcome in outcomes
-        ]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            self.of_entries = [write_failure(error)] * len(self.of_entries)
-        return isinstance(error, Exception)
-
-
-def _no_reference(outcome: object) -> StoreError:
-    return StoreError(f"The store gave {type(outcome).__name__} instead of a reference.")
-
-
-def _write_one(write: Callable[..., object], entry: StoreEntry) -> object:
-    try:
-        return write(key=entry.key, content=entry.content)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
-        return write_failure(error)
-
-
-async def _write_one_async(write: Callable[..., Awaitable[object]], entry: StoreEntry) -> object:
-    try:
-        return await write(key=entry.key, content=entry.content)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
-        return write_failure(error)
+    if seconds is None:
+        return await write_async(store, entries, _writer)
+    with anyio.move_on_after(seconds):
+        return await write_async(store, entries, _writer)
+    return [StoreTimeoutError("The store did not answer in time.")] * len(entries)
 
 
 def _writer(store: Any, name: str) -> Callable[..., Awaitable[Any]]:
@@ -171,7 +110,7 @@ def delete_quietly(store: Any, references: Sequence[str]) -> Effect[None]:
     :param references: What to remove.
     :returns: The effect.
     """
-    able = bool(references) and (hasattr(store, "delete") or hasattr(store, "delete_async"))
+    able = bool(references) and has(store, "delete")
 
     def delete() -> None:
         with _quiet(store, len(references)):

@@ -50,6 +50,7 @@ asynchronous tests. A store is rebuilt from its `to_dict` in another process, so
 can be imported there.
 """
 
+from haybaler.gates import Gate
 from haybaler.testing.cancellation import (
     Cancellation,
     cancel_at,
@@ -59,7 +60,7 @@ from haybaler.testing.cancellation import (
 )
 from haybaler.testing.conformance import StoreConformance
 from haybaler.testing.contract import MakeStore, StoreContract
-from haybaler.testing.faults import Fault, Gate
+from haybaler.testing.faults import Fault
 from haybaler.testing.faulty import FaultyStore
 
 __all__ = [

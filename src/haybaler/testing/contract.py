@@ -30,6 +30,12 @@ class StoreContract:
     supports_sync: ClassVar[bool] = True
     """Whether the synchronous methods work. If False, the tests assert that each raises `AsyncOnlyStoreError`."""
 
+    counts_as_written: bool = True
+    """
+    Whether `delete_scope` counts entries and bytes as they were written. If False, for a store that keeps them in
+    another form, the tests only assert that it counts at least one entry for each that it removes.
+    """
+
     most_in_flight: ClassVar[int] = 64
     """The most tasks, and the most threads, that one batch of any size may add."""
 

@@ -1,15 +1,16 @@
 """The script of a `FaultyStore`: which fault befalls which operation, and what is counted and waited at meanwhile."""
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event, Lock
+from threading import Lock
 from typing import Any
 
 import anyio
+
+from haybaler.gates import Gate
 
 
 @dataclass(frozen=True)
@@ -33,37 +34,6 @@ class Fault:
     after: float = 0.0
     hang_after: bool = False
     result: Callable[[Any], Any] | None = None
-
-
-class Gate:
-    """What threads, and tasks of any event loop, wait at until somebody opens it, once for all."""
-
-    def __init__(self) -> None:
-        self._opened = Event()
-        self._lock = Lock()
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-
-    def open(self) -> None:
-        """Let everybody pass, now and later."""
-        with self._lock:
-            self._opened.set()
-            waiters, self._waiters = self._waiters, []
-        for loop, event in waiters:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(event.set)
-
-    def wait(self) -> None:
-        """Block the thread until the gate is open."""
-        self._opened.wait()
-
-    async def wait_async(self) -> None:
-        """Wait until the gate is open."""
-        event = asyncio.Event()
-        with self._lock:
-            if self._opened.is_set():
-                return
-            self._waiters.append((asyncio.get_running_loop(), event))
-        await event.wait()
 
 
 class Script:

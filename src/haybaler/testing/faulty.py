@@ -9,12 +9,14 @@ from typing import Any, Self, TypeVar, cast
 from haystack.core.serialization import default_from_dict, default_to_dict
 
 from haybaler.errors import StoreError
+from haybaler.gates import Gate
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.lifetime import StoreLifetime
 from haybaler.stores.protocol import DeletedScope, StoreEntry, ToolResultStore
 from haybaler.stores.unwritten import Contents
+from haybaler.stores.writing import hold_contents, release_contents
 from haybaler.testing.access import drive
-from haybaler.testing.faults import Fault, Gate, Script
+from haybaler.testing.faults import Fault, Script
 from haybaler.workers import map_bounded
 
 T = TypeVar("T")
@@ -92,13 +94,11 @@ class FaultyStore(StoreLifetime):
 
     def hold_entries(self, contents: Contents) -> None:
         """As `BaseToolResultStore.hold_entries`, where the wrapped store has it."""
-        if isinstance(self.store, (BaseToolResultStore, FaultyStore)):
-            self.store.hold_entries(contents)
+        hold_contents(self.store, contents)
 
     def release_entries(self, contents: Contents) -> None:
         """As `BaseToolResultStore.release_entries`, where the wrapped store has it."""
-        if isinstance(self.store, (BaseToolResultStore, FaultyStore)):
-            self.store.release_entries(contents)
+        release_contents(self.store, contents)
 
     def write(self, *, key: str, content: str | bytes) -> str:
         """As `ToolResultStore.write`, with the fault of this write."""

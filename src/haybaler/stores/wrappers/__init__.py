@@ -1,0 +1,1 @@
+"""Wrappers: stores around any store, which compose."""
