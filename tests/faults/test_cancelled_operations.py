@@ -56,6 +56,11 @@ async def at_once(scope: Any) -> None:
         group.create_task(scope.read_async(scope.reference("a")))
 
 
+async def reopened(scope: Any) -> Any:
+    await scope.close_async()
+    return await scope.read_async(scope.reference("a"))
+
+
 STREAM = Operation(streamed, answer=str(OLD["a"]).encode())
 PAGE = f"[characters 4-14 of {len(str(OLD['a']))}; continue with offset=14]\nold old ol"
 OPERATIONS = {
@@ -72,6 +77,7 @@ OPERATIONS = {
     "removal of the scope": Operation(lambda scope: scope.delete_scope_async(), {"a": None, "b": None}),
     "warm-up": Operation(lambda scope: scope.warm_up_async()),
     "close": Operation(lambda scope: scope.close_async()),
+    "reopening": Operation(reopened, answer=OLD["a"]),
     "read tool": Operation(
         lambda scope: (
             ToolResultToolset(scope).tools[0].invoke_async(reference=scope.reference("a"), offset=4, limit=10)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent, ToolCall, ToolCallResult
+from haystack.utils import Secret
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.hostile.corpus_readback import ARGUMENTS
@@ -19,11 +20,17 @@ from tests.hostile.corpus_urls import URLS
 from tests.hostile.test_framing import only_line, unframed
 from tests.tools.calling import find, read
 
-from haybaler import InMemoryToolResultStore, store_from_url
+from haybaler import CompressedStore, EncryptedStore, InMemoryToolResultStore, store_from_url
 from haybaler.compactors.notes import Note, removed_before, without_note
 from haybaler.counters.files import tokens_of_file
 from haybaler.counters.images import size_of_image
-from haybaler.errors import ConfigurationError, CorruptEntryError, InvalidReferenceError
+from haybaler.errors import (
+    ConfigurationError,
+    CorruptEntryError,
+    EntryTooLargeError,
+    InvalidReferenceError,
+    StoreConfigurationError,
+)
 from haybaler.framing import framed, is_seen, json_framed, name_in_words
 from haybaler.parts import parts_of
 from haybaler.references import compaction_mark, is_offloaded, offloaded_references, pointer_text
@@ -54,6 +61,8 @@ def changed(draw: Any, original: Any, pieces: Any) -> Any:
     end = draw(st.integers(start, min(start + 4, len(whole))))
     return whole[:start] + draw(pieces) + whole[end:]
 
+
+KEYS = [Secret.from_token(EncryptedStore.generate_key())]
 
 STORES = [
     store.scoped("run/step")
@@ -145,6 +154,33 @@ def test_a_file_that_was_changed_gives_its_content_or_damage(data: st.DataObject
         except CorruptEntryError:
             return
         assert (type(found), found) == (type(content), content)
+
+
+@given(data=st.data(), content=contents)
+def test_what_a_wrapper_has_stored_gives_its_content_or_damage(data: st.DataObject, content: str | bytes) -> None:
+    inner = InMemoryToolResultStore()
+    make = data.draw(st.sampled_from([_compressed, _encrypted]))
+    store = make(inner)
+    reference = store.write(key="key", content=content)
+    stored = inner.read(reference)
+    assert store.read(reference) == content
+    pieces = st.text(max_size=4) if isinstance(stored, str) else st.binary(max_size=4)
+    inner.write(key="key", content=data.draw(changed(stored, pieces)))
+    try:
+        found = store.read(reference)
+    except (CorruptEntryError, EntryTooLargeError, StoreConfigurationError):
+        assert inner.read(reference) != stored
+        return
+    # What is not compressed has no checksum of its own; a backend has.
+    assert found == content or make is _compressed
+
+
+def _compressed(inner: InMemoryToolResultStore) -> CompressedStore:
+    return CompressedStore(inner, min_bytes=1, max_bytes=10_000)
+
+
+def _encrypted(inner: InMemoryToolResultStore) -> EncryptedStore:
+    return EncryptedStore(inner, keys=KEYS)
 
 
 @given(

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from haystack.utils import Secret
 from tests.services.redis_servers import RedisServer
 from tests.services.s3_servers import BUCKET, S3Server
 
-from haybaler import InMemoryToolResultStore
+from haybaler import CompressedStore, EncryptedStore, InMemoryToolResultStore
 from haybaler.workers import run_in_worker
 from haybaler_filesystem import FileSystemToolResultStore
 from haybaler_redis import RedisToolResultStore
@@ -36,11 +37,13 @@ class Place:
 
     async def outside(self, scope: Any) -> list[str]:
         """Return what stands elsewhere than in a scope."""
+        while hasattr(scope, "store"):  # a wrapper
+            scope = scope.store
         start = self.start + scope._scope_path
         return [name for name in await self.everything() if not name.startswith(start)]
 
 
-BACKENDS = ("memory", "files", "relative files", "redis", "s3")
+BACKENDS = ("memory", "wrapped memory", "files", "relative files", "redis", "s3")
 
 
 @pytest.fixture(params=BACKENDS)
@@ -52,9 +55,13 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 @pytest.fixture
-def place_in_memory() -> Place:
-    store = InMemoryToolResultStore()
-    return Place(store, "", lambda: list(store._entries))
+def place_in_memory(request: pytest.FixtureRequest) -> Place:
+    memory = InMemoryToolResultStore()
+    names: Callable[[], list[str]] = lambda: list(memory._entries)  # noqa: E731
+    if "wrapped" not in request.node.name:
+        return Place(memory, "", names)
+    keys = [Secret.from_token(EncryptedStore.generate_key())]
+    return Place(CompressedStore(EncryptedStore(memory, keys=keys)), "", names)
 
 
 @pytest.fixture
