@@ -78,18 +78,19 @@ async def cancel_at_async(operation: Operation, *, step: int, by: Cancellation) 
 
 
 def each_cancellation(
-    operation: Operation, *, afterwards: Operation = _nothing, most: int = 200
+    operation: Operation, *, afterwards: Operation = _nothing, most: int = 200, every: int = 1
 ) -> Iterator[tuple[Cancellation, int, bool]]:
     """
     Run an operation again and again, cancelled at its first suspension, its second, and so on, until one run ends.
 
     :param operation: Starts the operation.
     :param afterwards: As in `cancel_at`.
-    :param most: The most suspensions to try for each way of cancelling.
+    :param most: The last suspension to try for each way of cancelling.
+    :param every: Try only every so many suspensions, from the first one on.
     :returns: After each run: who cancelled, at which suspension, and whether it came to that suspension.
     """
     for by in Cancellation:
-        for step in itertools.count(1):
+        for step in itertools.count(1, every):
             reached = cancel_at(operation, step=step, by=by, afterwards=afterwards)
             yield by, step, reached
             if not reached or step >= most:
