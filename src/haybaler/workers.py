@@ -190,6 +190,33 @@ async def clean_up(function: Callable[[], Awaitable[object]], *, seconds: float)
         raise errors[0]
 
 
+async def unbroken(work: Awaitable[R], *, seconds: float) -> R:
+    """
+    Await something that changes what is elsewhere, and let it end before a cancellation goes on.
+
+    What was sent cannot be taken back. Without this it might arrive after the removal with which the caller cleans up,
+    or after the caller's next write.
+
+    :param work: The request; it has a task of its own.
+    :param seconds: How long a cancellation waits; then the request is cancelled as well.
+    :returns: What came of it.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except CancelledError:
+        # The shield keeps anyio's cancellations away; one by asyncio ends the waiting.
+        with CancelScope(shield=True):
+            await asyncio.wait([task], timeout=seconds)
+            task.cancel()
+            await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # seen, so that nobody warns of it
+        raise
+    finally:
+        task.cancel()
+
+
 async def see_through(function: Callable[[], Awaitable[R]], *, seconds: float) -> R | None:
     """
     Await `function()` to its end in a task of one's own, whoever cancels the task meanwhile.

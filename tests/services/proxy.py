@@ -36,6 +36,16 @@ class Proxy:
         self._threads: list[threading.Thread] = []
         self._serve(listener)
 
+    @property
+    def address(self) -> str:
+        """Host and port of the proxy, for clients."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def server(self) -> str:
+        """Host and port of what stands behind it, for clients that do not want to wait for its threads."""
+        return f"{self._host}:{self.target}"
+
     def _serve(self, listener: socket.socket) -> None:
         thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
         thread.start()

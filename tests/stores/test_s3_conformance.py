@@ -1,4 +1,4 @@
-"""The whole conformance kit on real servers, each behind a proxy that can be taken away."""
+"""The whole conformance kit on real servers, each behind a proxy where it is to be taken away."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -24,7 +24,9 @@ class S3Conformance(StoreConformance):
     ) -> None:
         self._proxy, self._raw, self._prefix = s3_proxy, s3_raw, prefix
         # rclone breaks off reads of an object that is being replaced; in an outage each attempt only takes longer.
-        self._attempts = 2 if "cannot_be_reached" in request.node.name else 4
+        is_taken_away = "cannot_be_reached" in request.node.name
+        self._attempts = 2 if is_taken_away else 4
+        self._address = s3_proxy.address if is_taken_away else s3_proxy.server
 
     ttl = 1000.0
 
@@ -44,7 +46,7 @@ class S3Conformance(StoreConformance):
         return S3ToolResultStore(
             BUCKET,
             prefix=self._prefix + name,
-            endpoint_url=f"http://127.0.0.1:{self._proxy.port}",
+            endpoint_url=f"http://{self._address}",
             connect_timeout=2,
             read_timeout=10,
             attempts=self._attempts,

@@ -28,6 +28,7 @@ PURE = {
     "counters.learned",
     "counters.likely",
     "counters.rendering",
+    "framing",
     "readback.findings",
     "readback.paging",
     "parts",

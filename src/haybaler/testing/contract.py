@@ -37,6 +37,12 @@ class StoreContract:
     another form, the tests only assert that it counts at least one entry for each that it removes.
     """
 
+    cancelled_at_every: int = 1
+    """
+    At which suspension points writes are cancelled: by default at each. For a store whose writes have hundreds of them,
+    and whose parts keep the laws at each, a higher number takes a sample.
+    """
+
     most_in_flight: ClassVar[int] = 64
     """The most tasks, and the most threads, that one batch of any size may add."""
 

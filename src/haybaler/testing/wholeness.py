@@ -115,7 +115,8 @@ class WholenessLaws(StoreContract):
             await inside.close()
 
         drive(before(outside))
-        for by, step, cancelled in each_cancellation(lambda: operation(store), afterwards=afterwards):
+        attempts = each_cancellation(lambda: operation(store), afterwards=afterwards, every=self.cancelled_at_every)
+        for by, step, cancelled in attempts:
             found.update([drive(_found(outside, key)) for key in keys])
             assert found <= (left if cancelled else {_NEW}), f"cancelled by {by.value} at suspension {step}"
             found.clear()

@@ -19,6 +19,7 @@ BINARY = "b"
 UNLINKED = 0  # stands for the inode where the file system has no hard links
 
 _FIELDS = 5
+_MAX_CHARACTER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,12 @@ class Seal:
             return None
         kind, size, length, checksum, inode = fields
         try:
-            return cls(name, kind, int(size), int(length), int(checksum, 16), int(inode, 16))
+            seal = cls(name, kind, int(size), int(length), int(checksum, 16), int(inode, 16))
         except ValueError:
             return None
+        # Python reads numbers in more forms than one; and the sizes have to be those of some content.
+        widest = _MAX_CHARACTER_BYTES if kind == TEXT else 1
+        return seal if seal.file_name == file_name and seal.length <= seal.size <= widest * seal.length else None
 
     @property
     def says(self) -> Kind:

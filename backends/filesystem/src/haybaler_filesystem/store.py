@@ -207,7 +207,7 @@ class FileSystemToolResultStore(FileHousekeeping, BaseToolResultStore):
         finally:
             for entry in opened:
                 if not entry.file.closed:
-                    await wrap(entry.file, executor=self._pool).close()
+                    await self._pool.finish(entry.file.close)
 
     def _get_page(self, path: str, offset: int, limit: int) -> StorePage:
         entry = self._open(path, WHOLE_BYTES)

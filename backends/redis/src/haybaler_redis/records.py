@@ -23,6 +23,8 @@ _TEXT = b"t"
 _BINARY = b"b"
 
 HEADER_BYTES = _LAYOUT.size
+# The longest string of Redis, less the header of a record.
+LARGEST = 512 * 1024 * 1024 - 1024
 # Text is encoded and decoded in slices of this many characters or bytes: each takes well under a millisecond, so that
 # other threads get the interpreter in between.
 SLICE = 1024 * 1024
@@ -69,7 +71,7 @@ class Header:
             magic != _MAGIC
             or kind not in {_TEXT, _BINARY}
             or tag != xxh3_64_intdigest(key)
-            or not length <= size <= widest * length
+            or not length <= size <= min(widest * length, LARGEST)
         ):
             raise corrupt()
         return cls(kind == _BINARY, tag, checksum, size, length, written)

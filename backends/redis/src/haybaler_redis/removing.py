@@ -40,7 +40,7 @@ class Removing:
         commands = [unlink(keys[start : start + together]) for start in range(0, len(keys), together)]
         for start in range(0, len(commands), FLUSH_COMMANDS):
             part = commands[start : start + FLUSH_COMMANDS]
-            for reply in (yield from carried_out(self.clients, part, retries=self.retries)):
+            for reply in (yield from carried_out(self.clients, part, retries=self.retries, writes=True)):
                 if isinstance(reply, Exception):
                     raise mapped(reply, action="delete entries")
 
@@ -80,7 +80,8 @@ class Removing:
 
     def _freed(self, keys: Sequence[bytes]) -> Steps[DeletedScope]:
         sizes = yield from carried_out(self.clients, [size_of(key) for key in keys], retries=self.retries)
-        removed = yield from carried_out(self.clients, [unlink([key]) for key in keys], retries=self.retries)
+        unlinked = [unlink([key]) for key in keys]
+        removed = yield from carried_out(self.clients, unlinked, retries=self.retries, writes=True)
         for reply in removed:
             if isinstance(reply, Exception):
                 raise mapped(reply, action="delete a scope")

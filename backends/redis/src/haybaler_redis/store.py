@@ -20,6 +20,7 @@ from haybaler_redis.features import Features
 from haybaler_redis.housekeeping import RedisHousekeeping
 from haybaler_redis.listing import Listing
 from haybaler_redis.reading import Reading
+from haybaler_redis.records import LARGEST
 from haybaler_redis.removing import Removing
 from haybaler_redis.settings import TLS_FILES, Settings, milliseconds, number
 from haybaler_redis.sweeping import Sweeping
@@ -27,8 +28,6 @@ from haybaler_redis.writing import Writing, group_bounds
 
 logger = logging.getLogger(__name__)
 
-# The longest string of Redis, less the header of a record.
-LARGEST = 512 * 1024 * 1024 - 1024
 RETRIES = 3
 # With the pauses between them, about as long as sentinels need to agree on another primary.
 SENTINEL_RETRIES = 10

@@ -11,7 +11,7 @@ from haybaler.stores.page_scan import PageScan
 from haybaler.stores.protocol import StorePage
 from haybaler_s3.failures import mapped
 from haybaler_s3.lifespan import Keeper
-from haybaler_s3.records import BINARY, Record
+from haybaler_s3.records import BINARY, Record, corrupt
 from haybaler_s3.requests import Requests, code_of, computed, pause
 
 # Bytes that are read at once.
@@ -95,7 +95,12 @@ class Reading:
         return scan.page()
 
     def _span(self, key: str, expected: Record, start: int, end: int) -> Steps[bytes]:
-        answer, chunks = yield from self._fetched(key, (start, end))
+        try:
+            answer, chunks = yield from self._fetched(key, (start, end))
+        except ClientError as error:
+            if code_of(error) != "InvalidRange":
+                raise
+            raise _ReplacedError from error  # by a smaller one
         if _record(answer) != expected:
             raise _ReplacedError
         return b"".join(chunks)
@@ -139,7 +144,18 @@ class Reading:
 
 
 def _record(answer: dict[str, Any]) -> Record:
-    return Record.parse(answer.get("Metadata") or {})
+    """Return what an object's metadata says, if that has the size of the object itself."""
+    record = Record.parse(answer.get("Metadata") or {})
+    if _size_of_object(answer) not in {str(record.size), None}:
+        raise corrupt()
+    return record
+
+
+def _size_of_object(answer: dict[str, Any]) -> str | None:
+    if said := answer.get("ContentRange"):
+        return str(said).rpartition("/")[2]
+    is_part = answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == 206
+    return None if is_part else str(answer["ContentLength"])
 
 
 def _read(body: Any) -> list[bytes]:
