@@ -71,7 +71,7 @@ class _Around(StoreConformance):
                 setattr(cls, name, None)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        cases = self.plan(LAWS.index(metafunc.function.__name__))
+        cases = type(self).plan(LAWS.index(metafunc.function.__name__))
         if "colour" in metafunc.fixturenames:
             metafunc.parametrize("case", cases, ids=[f"{name}-{colour.name}" for name, colour in cases])
         else:
