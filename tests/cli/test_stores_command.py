@@ -18,6 +18,7 @@ from tests.services.s3_servers import BUCKET, ENVIRONMENT, s3_server
 from haybaler.cli.commands import run
 from haybaler.cli.exits import Exit, exit_of
 from haybaler.cli.output import printable, without_urls
+from haybaler.cli.start import main
 from haybaler.errors import HaybalerError, InvalidReferenceError, StoreError
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler_filesystem import FileSystemToolResultStore
@@ -309,13 +310,15 @@ sys.exit(run(["stores", "cat", "file:///nowhere", "/nowhere/a"]))
     assert (process.returncode, err) == (Exit.INTERRUPTED, b"haybaler: Interrupted.\n")
 
 
-def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('typer', name='typer')")
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    process = haybaler("stores", "ls", "memory://", stderr=subprocess.PIPE, env=environment)
-    _, err = process.communicate()
-    assert process.returncode == Exit.USAGE
-    assert b"haybaler[cli]" in err
+def test_without_its_extra_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "haybaler.cli.commands")
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == Exit.USAGE
+    assert "haybaler[cli]" in capfd.readouterr().err
 
 
 def test_a_redis_server_with_a_password_is_looked_after_and_a_wrong_password_is_refused(

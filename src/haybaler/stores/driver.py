@@ -135,7 +135,7 @@ class StoreDriver:
         :param safe_age: Seconds after which what looks unfinished is taken for left behind.
         :returns: What was removed.
         """
-        raise StoreError(f"{type(self).__name__} has nothing to sweep; it removes by itself what has expired.")
+        raise StoreError(f"{type(self).__name__} cannot sweep what it holds.")
 
     async def _sweep_async(self, folder: str, safe_age: float) -> SweepReport:
         return await run_in_worker(self._sweep, folder, safe_age)
