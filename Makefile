@@ -3,8 +3,10 @@
 
 PYTHON ?= python3
 ARGS ?=
-# How long `make soak` lasts.
+# How long `make soak` and `make fuzz` last.
 MINUTES ?= 5
+# How often `make faults` brings about each fault.
+TRIALS ?= 100
 # One process for each processor; what shares servers stays in one. `make test PARALLEL=` runs everything in one process.
 PARALLEL ?= --numprocesses auto --dist loadscope
 
@@ -22,7 +24,7 @@ export HAYSTACK_TELEMETRY_ENABLED := false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-docker test-floor soak lint types bench wheels wheel-check clean
+.PHONY: help demo serve test test-docker test-floor faults soak fuzz lint types bench wheels wheel-check clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +57,12 @@ test-floor: .venv-floor/.test ## Run the tests with the lowest supported version
 soak: .venv/.develop ## Let many users work on real stores for MINUTES (5), and see that nothing is lost or left behind
 	@.venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
+fuzz: .venv/.develop ## Feed what parses references, records, pointers and URLs with made-up input for MINUTES (5)
+	@.venv/bin/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
+
+faults: .venv/.develop ## Break servers, disks and processes in the middle of Agents' runs, TRIALS (100) times each
+	@.venv/bin/python -m tests.faults.injection --trials $(TRIALS) $(ARGS)
+
 lint: .venv/.develop ## Check style and formatting
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m ruff format --check .
@@ -76,7 +84,7 @@ wheel-check: wheels ## Install the wheels into an empty environment and run the 
 	@PYTHON='$(PYTHON)' bash scripts/wheel_check.sh
 
 clean: ## Remove environments, caches and what was built
-	rm -rf .venv .venv-floor .vocabulary .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage dist
+	rm -rf .venv .venv-floor .vocabulary .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.demo: $(PROJECTS)

@@ -14,6 +14,7 @@ from haybaler.errors import (
     HaybalerError,
     InvalidReferenceError,
     ReferenceNotFoundError,
+    ScopeFullError,
     StoreError,
     StoreUnavailableError,
 )
@@ -24,6 +25,7 @@ from haybaler.hooks.write_behind import WriteBehindHook
 from haybaler.policies import AlwaysOffload, NeverOffload, OffloadOverChars, OffloadOverTokens, OffloadPolicy
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.group_commit import GroupCommit
+from haybaler.stores.inventory import StoredEntry, SweepReport
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import StoreEntry, ToolResultStore
 from haybaler.stores.registry import store_from_url
@@ -61,10 +63,13 @@ __all__ = [
     "OpenAITokenCounter",
     "ReferenceNotFoundError",
     "RetryingStore",
+    "ScopeFullError",
     "SlidingWindowCompactor",
     "StoreEntry",
     "StoreError",
     "StoreUnavailableError",
+    "StoredEntry",
+    "SweepReport",
     "TieredStore",
     "TiktokenCounter",
     "TokenCounter",

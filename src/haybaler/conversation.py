@@ -253,4 +253,17 @@ def fresh_results(messages: Sequence[ChatMessage]) -> list[int]:
     :returns: Indices of the messages that answer the last calls, ascending.
     """
     calls = next((i for i in reversed(range(len(messages))) if messages[i].tool_calls), len(messages))
-    return [calls + index for step in pair(messages[calls:]).steps for index in step.results]
+    rest = messages[calls:]
+    plainly = _answers_by_id(rest)
+    answers = [index for step in pair(rest).steps for index in step.results] if plainly is None else plainly
+    return [calls + index for index in answers]
+
+
+def _answers_by_id(messages: Sequence[ChatMessage]) -> list[int] | None:
+    """Return the results of the first message's calls, where every id is there and unique, as it nearly always is."""
+    calls = [call.id for message in messages[:1] for call in message.tool_calls]
+    answers = [(index, r.origin.id) for index, message in enumerate(messages) for r in message.tool_call_results]
+    ids = [call for _, call in answers]
+    if not all(calls) or len(set(calls)) < len(calls) or len(set(ids)) < len(ids) or not set(ids) <= set(calls):
+        return None
+    return list(dict.fromkeys(index for index, _ in answers))

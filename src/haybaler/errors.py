@@ -46,6 +46,10 @@ class StoreFullError(StoreUnavailableError):
     """The store answers, but has no room for the entry (disk full, quota, memory limit)."""
 
 
+class ScopeFullError(StoreFullError):
+    """The scope holds as many bytes as it may; other scopes of the store are not affected. Deleting makes room."""
+
+
 class StoreCircuitOpenError(StoreUnavailableError):
     """The store failed again and again lately, so it was not asked at all. Not retried."""
 

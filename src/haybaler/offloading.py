@@ -105,8 +105,9 @@ def carry_out(
             if items:
                 outcomes = yield from await_effect(write_items(store, items, timeout=timeout))
                 written += [outcome for outcome in outcomes if isinstance(outcome, str)]
+                # Behind what other runs have to choose: their writes should begin, the pointers are not urgent.
                 if quick or (plan.is_predictable and len(items) <= _INLINE_ITEMS):
-                    plan.settle(outcomes)
+                    yield from in_turn(plan.settle, outcomes)
                 else:  # there are many, or the pointers are made and sized only now; both takes its time
                     yield from in_worker(plan.settle, outcomes)
         if plan.orphans:

@@ -103,7 +103,8 @@ def _part(block: Block, preview_chars: int) -> Part:
         return Part(block.text, ".txt", PartDescription("text", len(block.text), preview=preview))
     data = _decoded(_payload(block))
     filename = block.filename if isinstance(block, FileContent) else None
-    label = block.mime_type or ("image" if isinstance(block, ImageContent) else "file")
+    unknown = "image" if isinstance(block, ImageContent) else "file"
+    label = block.mime_type if block.mime_type and "/" in block.mime_type else unknown  # "text" is what only texts are
     return Part(data, _suffix(filename, block.mime_type), PartDescription(label, len(data), filename=filename))
 
 

@@ -1,11 +1,13 @@
 """The text that stands in the conversation for a stored result, and the marks in a message's metadata."""
 
-import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from haystack.dataclasses import ChatMessage
+
+from haybaler.framing import framed, framed_where_needed, shortened
 
 # Marks of Haystack's own hooks, kept so that both kinds can run on one Agent.
 OFFLOADED_META = "tool_result_offloaded"  # the list of references written for a message
@@ -13,6 +15,13 @@ COMPACTION_META = "context_compaction"  # a dict: `strategy` and its figures
 
 # Tools whose results are never stored or pruned again: a result that was read back would be sent away in a loop.
 READ_BACK_TOOL_NAMES = frozenset({"read_tool_result", "search_tool_result"})
+
+# What a pointer may call a part, without parameters. Whoever made the part chose its MIME type, in any form.
+_LABEL = re.compile(
+    r"(?:text|image|file|[a-z0-9][\w.+-]{0,49}/[a-z0-9][\w.+-]{0,99})(?=\s*;|\Z)", re.ASCII | re.IGNORECASE
+)
+# As long as file systems let a name be.
+_FILENAME_CHARS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +48,10 @@ class PartDescription:
         :returns: The line.
         """
         unit = "characters" if self.label == "text" else "bytes"
-        named = f" named {framed(self.filename)}" if self.filename else ""
-        where = f"{_plain(self.label) or 'file'}{named} ({self.size} {unit}) at {framed(reference)}"
-        return (
-            where if self.preview is None else f"{where}. Preview: {_plain(self.preview) or json_framed(self.preview)}"
-        )
+        label = match.group() if (match := _LABEL.match(self.label)) else "file"
+        named = f" named {framed(shortened(self.filename, _FILENAME_CHARS))}" if self.filename else ""
+        where = f"{label}{named} ({self.size} {unit}) at {framed(reference)}"
+        return where if self.preview is None else f"{where}. Preview: {framed_where_needed(self.preview)}"
 
 
 def pointer_text(parts: Sequence[PartDescription], references: Sequence[str]) -> str:
@@ -69,37 +77,7 @@ def preview_of(text: str, characters: int) -> str | None:
     :param characters: How many characters to keep; 0 for no preview.
     :returns: The preview, or None.
     """
-    if characters == 0:
-        return None
-    return text if len(text) <= characters else f"{text[:characters]}..."
-
-
-def framed(text: str) -> str:
-    """
-    Put text that somebody else chose between quotes that it cannot close.
-
-    :param text: A reference or a file name.
-    :returns: The text in single quotes where that is safe, otherwise as a JSON string.
-    """
-    return f"'{text}'" if _plain(text) else json_framed(text)
-
-
-def json_framed(text: str) -> str:
-    """
-    Return text as a JSON string on one line, with everything escaped that does not print.
-
-    :param text: Any text.
-    :returns: A string in which no line break, control or direction character is left.
-    """
-    quoted = json.dumps(text, ensure_ascii=False)
-    if quoted.isprintable():
-        return quoted
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in quoted)
-
-
-def _plain(text: str) -> str | None:
-    """Return `text` if it can stand in a line as it is: nothing in it ends a quote, a line or a direction."""
-    return None if not text.isprintable() or "'" in text or '"' in text or "\\" in text else text
+    return None if characters == 0 else shortened(text, characters)
 
 
 def offloaded_references(message: ChatMessage) -> list[str]:

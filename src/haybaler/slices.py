@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from threading import active_count
 from time import perf_counter, sleep
 from typing import TypeVar
@@ -31,8 +32,21 @@ def in_slices(items: Iterable[T]) -> Iterator[T]:
     for item in items:
         yield item
         if perf_counter() - begun > SLICE:
-            sleep(_MOMENT)
+            give_way()
             begun = perf_counter()
+
+
+def give_way() -> None:
+    """
+    Let another thread that waits for the interpreter lock have it, for the twentieth part of a millisecond.
+
+    An event loop lets go of the lock in each of its passes, but has it back before another thread is awake; and that
+    thread's 5 ms, after which it would be given the lock, begin anew each time. So a loop that is busy with short
+    computations keeps all threads waiting until it is done, unless it sleeps for a moment now and then.
+    """
+    if active_count() > 1:
+        with suppress(Exception):  # guards against blocking calls, which know no moments
+            sleep(_MOMENT)
 
 
 def _on_loop() -> bool:

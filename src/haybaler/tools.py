@@ -16,7 +16,7 @@ from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.carrying import carrying
 from haybaler.hooks.context import own_store, run_store, run_writes
-from haybaler.interop import optional_method
+from haybaler.lifecycle import run_lifecycle
 from haybaler.readback.paging import Answer
 from haybaler.readback.reading import ReadBackLimits
 from haybaler.readback.refusals import NO_STORE, refusal
@@ -168,20 +168,20 @@ class ToolResultToolset(Toolset):
         raise ConfigurationError(f"Put {tool.name!r} into the Agent's list of tools, beside the ToolResultToolset.")
 
     def warm_up(self) -> None:
-        """Warm up the store, if it can be."""
-        optional_method(self.store, "warm_up").run()
+        """Warm up the store, if it can be. One that is away for a moment does not end a run: that is logged."""
+        perform(run_lifecycle("warm_up", self.store))
 
     async def warm_up_async(self) -> None:
-        """Warm up the store, if it can be, without blocking the event loop."""
-        await optional_method(self.store, "warm_up").run_async()
+        """Warm up the store, as `warm_up` does, without blocking the event loop."""
+        await perform_async(run_lifecycle("warm_up", self.store))
 
     def close(self) -> None:
         """Close the store, if it can be. The next use reopens it."""
-        optional_method(self.store, "close").run()
+        perform(run_lifecycle("close", self.store))
 
     async def close_async(self) -> None:
         """Close the store, if it can be, without blocking the event loop. The next use reopens it."""
-        await optional_method(self.store, "close").run_async()
+        await perform_async(run_lifecycle("close", self.store))
 
     def to_dict(self) -> dict[str, Any]:
         """

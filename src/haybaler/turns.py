@@ -13,6 +13,8 @@ from typing import TypeVar, TypeVarTuple
 
 from anyio.lowlevel import RunVar
 
+from haybaler.slices import give_way
+
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
@@ -70,6 +72,8 @@ class _Turns:
             self._loop.call_soon(self._next_pass)
 
     def _next_pass(self) -> None:
+        if self._spent >= SHARE:
+            give_way()
         self._spent = 0.0
         self._pass_is_known = bool(self._waiting)
         if self._waiting:

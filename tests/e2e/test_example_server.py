@@ -43,6 +43,7 @@ from examples.server.streaming import RunResponse
 from haybaler import InMemoryToolResultStore
 from haybaler.stores.protocol import DeletedScope
 from haybaler_filesystem import FileSystemToolResultStore
+from haybaler_redis import RedisToolResultStore
 
 pytestmark = pytest.mark.anyio
 
@@ -213,6 +214,41 @@ async def test_a_request_that_the_server_cancels_at_any_moment_leaves_nothing_be
             ends |= {name for name in ("done", "shutdown") if sent and name.encode() in sent[-2]["body"]}
             assert times == 2 or request.cancelled() is not bool(sent)
     assert "shutdown" in ends
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_a_client_that_is_gone_at_any_moment_leaves_nothing_behind(kind: str, redis: RedisServer) -> None:
+    """Its run ends, and the next one on the same objects is answered."""
+    root: Any = SlowToRemove() if kind == "memory" else RedisToolResultStore(redis.url, ttl=600)
+    service = AgentService(build_agent(Settings(), StandIn()), root, Settings())
+    ends = set()
+    async with service.opened():
+        tasks = asyncio.all_tasks()
+        for moment in [*range(0, 150, 3), None]:
+            gone = anyio.Event()
+            sent: list[Any] = []
+
+            async def receive(gone: anyio.Event = gone) -> dict[str, str]:
+                await gone.wait()
+                return {"type": "http.disconnect"}
+
+            async def send(message: Any, sent: list[Any] = sent) -> None:
+                sent.append(message)
+
+            response = RunResponse(service.open_run("grace", f"{FTP[0]} {SMTP[0]}"))
+            request = asyncio.create_task(response({"type": "http"}, receive, send))
+            if moment is not None:
+                for _ in range(moment):
+                    await asyncio.sleep(0)
+                gone.set()
+            await request
+            assert service.runs == 0
+            assert (await root.delete_scope_async()).entries == 0
+            assert asyncio.all_tasks() == tasks
+            ends.add(bool(sent) and sent[-1].get("more_body") is False)
+            answered = b"".join(message.get("body", b"") for message in sent)
+        assert b"event: done" in answered
+    assert ends == {True, False}
 
 
 async def test_an_error_in_the_middle_is_the_last_event_and_harms_nobody_else(

@@ -102,27 +102,32 @@ def answers(port: int, password: str | None = None) -> bool:
 
 
 @contextmanager
-def redis_cluster(nodes: int = 3) -> Iterator[list[RedisServer]]:
+def redis_cluster(nodes: int = 3, *, replicas: int = 0) -> Iterator[list[RedisServer]]:
     """
     Run a cluster of primaries, which share all slots.
 
     :param nodes: How many.
-    :returns: Its nodes, once each of them serves every slot.
+    :param replicas: How many replicas the first of them has.
+    :returns: Its nodes, the replicas last, once each of them serves every slot.
     """
     with ExitStack() as stack:
         # By default nodes talk to each other on a port 10,000 higher, which may be none.
-        buses = [free_port() for _ in range(nodes)]
+        buses = [free_port() for _ in range(nodes + replicas)]
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
         options += ["--cluster-require-full-coverage", "no"]
         servers = [stack.enter_context(redis_server(VALKEY, *options, "--cluster-port", str(bus))) for bus in buses]
         share = 16384 // nodes
-        for index, server in enumerate(servers):
+        for index, server in enumerate(servers[:nodes]):
             last = 16383 if index == nodes - 1 else (index + 1) * share - 1
             server.client.execute_command("CLUSTER ADDSLOTSRANGE", index * share, last)
             server.client.execute_command("CLUSTER SET-CONFIG-EPOCH", index + 1)
         for server, bus in zip(servers[1:], buses[1:], strict=True):
             servers[0].client.execute_command("CLUSTER MEET", LOOPBACK, server.port, bus)
         until(lambda: all(_knows_cluster(server, nodes) for server in servers))
+        primary = servers[0].client.execute_command("CLUSTER MYID")
+        for server in servers[nodes:]:
+            server.client.execute_command("CLUSTER REPLICATE", primary)
+            until(lambda replica=server: replica.client.info("replication").get("master_link_status") == "up")
         yield servers
 
 

@@ -183,7 +183,10 @@ class _Handler(BaseHTTPRequestHandler):
         data, said = self.script.objects[path]
         first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
         part = data[int(first) : int(last or len(data)) + 1]
-        self._send(206 if "Range" in self.headers else 200, part, {} if answer.bare else said, truncate=answer.truncate)
+        said = {} if answer.bare else said
+        if "Range" in self.headers:
+            said = {**said, "Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"}
+        self._send(206 if "Range" in self.headers else 200, part, said, truncate=answer.truncate)
 
     def _send(
         self, status: int, body: bytes, headers: Mapping[str, str] | None = None, *, truncate: bool = False

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,6 +16,7 @@ from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.batch import WriteBatch
 from haybaler.stores.driver import Content
 from haybaler.stores.group_commit import GroupCommit
+from haybaler.stores.inventory import EntryPage, StoredEntry, SweepReport
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.protocol import DeletedScope, StoreEntry, ToolResultStore
 from haybaler.testing import MakeStore, StoreConformance
@@ -69,7 +71,7 @@ class ConfusesAbsence(InMemoryToolResultStore):
     def _get(self, path: str) -> Content:
         if path not in self._entries:
             raise StoreUnavailableError("Perhaps it is down.")
-        return self._entries[path]
+        return super()._get(path)
 
 
 class TrustsReferences(InMemoryToolResultStore):
@@ -160,7 +162,7 @@ class RemovesByTheBeginningOfAName(InMemoryToolResultStore):
 class LeavesInnerScopes(InMemoryToolResultStore):
     def _remove_scope(self, folder: str) -> DeletedScope:
         found = [path for path in self._entries if path.rpartition("/")[0] == folder.removesuffix("/")]
-        return DeletedScope(len(found), sum(len(str(self._entries.pop(path)).encode()) for path in found))
+        return DeletedScope(len(found), sum(len(str(self._entries.pop(path).content).encode()) for path in found))
 
 
 class CountsBeforeItRemoves(InMemoryToolResultStore):
@@ -188,6 +190,91 @@ class ReferencesByCount(InMemoryToolResultStore):
     def reference(self, key: str) -> str:
         self._count += 1
         return super().reference(f"{key}{self._count}")
+
+
+class ListsByTheBeginningOfAName(InMemoryToolResultStore):
+    def _list(self, folder: str, after: object) -> EntryPage:
+        return super()._list(folder.removesuffix("/"), after)
+
+
+class ListsOnePage(InMemoryToolResultStore):
+    def _list(self, folder: str, after: object) -> EntryPage:
+        return EntryPage(super()._list(folder, after).entries[:20])
+
+
+class CountsCharacters(InMemoryToolResultStore):
+    def _stat(self, path: str) -> StoredEntry:
+        return replace(super()._stat(path), bytes=len(self._found(path).content))
+
+
+class SweepsEverything(InMemoryToolResultStore):
+    def _sweep(self, folder: str, safe_age: float) -> SweepReport:
+        deleted = self._remove_scope(folder)
+        return SweepReport(leftovers=deleted.entries, bytes=deleted.bytes)
+
+
+class NeverExpires(InMemoryToolResultStore):
+    def __init__(self, **limits: Any) -> None:
+        super().__init__(**{**limits, "ttl": None})
+
+
+class IsNotRenewed(InMemoryToolResultStore):
+    def _get(self, path: str) -> Content:
+        return self._found(path).content
+
+
+class MeasuresCharacters(InMemoryToolResultStore):
+    def _put(self, path: str, content: Content) -> None:
+        if len(content) <= (self._max_bytes or len(content)):
+            self._max_bytes = None
+        super()._put(path, content)
+
+
+class LimitedSuite(Suite):
+    ttl = 1000.0
+
+    def limited(self, **limits: Any) -> ToolResultStore:
+        return self.store_class(**limits)
+
+    def pass_time(self, store: ToolResultStore, seconds: float) -> None:
+        assert isinstance(store, InMemoryToolResultStore)
+        for held in store._entries.values():
+            held.used -= seconds
+
+
+class TestListsByTheBeginningOfAName(Suite):
+    __test__ = True
+    store_class = ListsByTheBeginningOfAName
+
+
+class TestListsOnePage(Suite):
+    __test__ = True
+    store_class = ListsOnePage
+
+
+class TestCountsCharacters(Suite):
+    __test__ = True
+    store_class = CountsCharacters
+
+
+class TestSweepsEverything(Suite):
+    __test__ = True
+    store_class = SweepsEverything
+
+
+class TestNeverExpires(LimitedSuite):
+    __test__ = True
+    store_class = NeverExpires
+
+
+class TestIsNotRenewed(LimitedSuite):
+    __test__ = True
+    store_class = IsNotRenewed
+
+
+class TestMeasuresCharacters(LimitedSuite):
+    __test__ = True
+    store_class = MeasuresCharacters
 
 
 class TestGuessesTypes(Suite):
@@ -389,6 +476,15 @@ BROKEN = {
     ),
     TestLeavesInnerScopes: ("test_a_scope_is_removed_with_the_scopes_inside_it_and_nothing_else",),
     TestCountsBeforeItRemoves: ("test_a_scope_that_is_removed_while_a_run_writes_into_it_holds_whole_entries_only",),
+    TestListsByTheBeginningOfAName: (
+        "test_what_was_written_is_listed_with_its_size_and_time_and_only_below_its_scope",
+    ),
+    TestListsOnePage: ("test_many_entries_are_listed_each_once_when_nobody_writes",),
+    TestCountsCharacters: ("test_one_entry_is_told_as_it_is_and_an_absent_or_foreign_one_is_refused",),
+    TestSweepsEverything: ("test_a_sweep_removes_no_entry_that_lives",),
+    TestNeverExpires: ("test_an_entry_lives_on_with_each_read_and_is_absent_once_its_time_is_over",),
+    TestIsNotRenewed: ("test_an_entry_lives_on_with_each_read_and_is_absent_once_its_time_is_over",),
+    TestMeasuresCharacters: ("test_an_entry_that_is_too_large_is_refused_alone_and_what_stood_there_stays",),
     TestForgetsItsScope: ("test_its_settings_survive_serialization",),
     TestReferencesByCount: ("test_a_write_returns_the_reference_that_was_known_before",),
     TestClaimsToBeDurable: (

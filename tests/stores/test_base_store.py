@@ -17,10 +17,11 @@ from haybaler.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from haybaler.stores.base import MAX_REFERENCE, BaseToolResultStore
+from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.stores.names import MAX_NAME, encode_name
+from haybaler.stores.place import MAX_REFERENCE
 from haybaler.stores.protocol import StoreEntry, StorePage
 from haybaler.testing.corpus import hostile_references
 

@@ -23,8 +23,9 @@ from haybaler_redis import RedisToolResultStore
 class RedisConformance(StoreConformance):
     """What the suites share; `proxy` and `raw` come from them."""
 
-    ttl: int | None = 600
+    lasting = False  # whether entries live for ever
     group_commit = True
+    ttl = 600.0
 
     @pytest.fixture(autouse=True)
     def place(self, proxy: Proxy, raw: Any, prefix: str, request: pytest.FixtureRequest) -> Iterator[None]:
@@ -33,7 +34,7 @@ class RedisConformance(StoreConformance):
         yield
         keys = list(raw.scan_iter(match=f"*{prefix}*", count=10_000))
         # No key of a store with a time to live is without one.
-        assert [key for key in keys if raw.ttl(key) < 0] == [] or self.ttl is None
+        assert [key for key in keys if raw.ttl(key) < 0] == [] or self.lasting
         if keys:
             raw.unlink(*keys)
 
@@ -41,11 +42,18 @@ class RedisConformance(StoreConformance):
     def make_store(self, place: None) -> MakeStore:
         return self._store
 
-    def _store(self, name: str = "") -> RedisToolResultStore:
+    def _store(self, name: str = "", **limits: Any) -> RedisToolResultStore:
         url = f"redis://{self._address}"
-        return RedisToolResultStore(
-            url, prefix=self._prefix + name, retries=1, ttl=self.ttl, group_commit=self.group_commit
-        )
+        settings = {"ttl": None if self.lasting else self.ttl, "group_commit": self.group_commit, **limits}
+        return RedisToolResultStore(url, prefix=self._prefix + name, retries=1, **settings)
+
+    def limited(self, **limits: Any) -> ToolResultStore | None:
+        return self._store(**limits)
+
+    def pass_time(self, store: ToolResultStore, seconds: float) -> None:
+        for key in self._raw.scan_iter(match=f"*{self._prefix}*", count=10_000):
+            left = self._raw.pttl(key) - int(seconds * 1000)
+            self._raw.pexpire(key, left)  # one that is over removes the key
 
     def damage(self, store: ToolResultStore, reference: str) -> bool:
         assert isinstance(store, RedisToolResultStore)
@@ -94,7 +102,7 @@ if EXTERNAL_REDIS is None:
             return valkey.client
 
     class TestRedis62ForEver(RedisConformance):
-        ttl = None
+        lasting = True
         group_commit = False
 
         @pytest.fixture

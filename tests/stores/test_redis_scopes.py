@@ -11,8 +11,9 @@ from tests.services.redis_servers import RedisServer, redis_server
 from haybaler.effects import Steps, in_worker
 from haybaler.errors import ReferenceNotFoundError, StoreError
 from haybaler.stores.protocol import DeletedScope, StoreEntry
-from haybaler_redis import RedisToolResultStore, removing
-from haybaler_redis.removing import SCAN_COUNT, _scan
+from haybaler_redis import RedisToolResultStore, removing, scanning
+from haybaler_redis.commands import BULK_KEYS
+from haybaler_redis.scanning import SCAN_COUNT
 from haybaler_redis.staging import stage_key
 
 
@@ -67,7 +68,7 @@ def test_a_scope_is_removed_to_its_end_although_the_server_restarts_meanwhile(
         steps += 1
         if steps == 3:
             yield from in_worker(restart)
-        return (yield from _scan(node, cursor, pattern, client))
+        return (yield from scanning.scan(node, cursor, pattern, client))
 
     def restart() -> None:
         server.process.kill()
@@ -77,7 +78,7 @@ def test_a_scope_is_removed_to_its_end_although_the_server_restarts_meanwhile(
         with RedisToolResultStore(server.url, prefix=prefix) as store:
             scope = store.scoped("a")
             scope.write_many([StoreEntry(str(number), "x") for number in range(5_000)])
-            monkeypatch.setattr(removing, "_scan", scan)
+            monkeypatch.setattr(removing, "scan", scan)
             deleted = asyncio.run(scope.delete_scope_async()) if is_async else scope.delete_scope()
         assert deleted == DeletedScope(5_000, 5_000)
         assert server.client.dbsize() == 0
@@ -91,13 +92,13 @@ def test_something_else_under_a_key_of_the_scope_is_removed_too(valkey: RedisSer
         assert store.delete_scope() == DeletedScope(entries=3, bytes=5)
 
 
-@pytest.mark.parametrize("count", [1, 500, 1_300])
+@pytest.mark.parametrize("count", [1, BULK_KEYS, BULK_KEYS + 300])
 def test_many_entries_are_deleted_in_batches(valkey: RedisServer, prefix: str, count: int) -> None:
     with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60) as store:
         references = store.write_many([StoreEntry(str(number), "x") for number in range(count)])
         valkey.client.config_resetstat()
         asyncio.run(store.delete_async([str(reference) for reference in references]))
-        assert valkey.client.info("commandstats")["cmdstat_unlink"]["calls"] == -(-count // 500)
+        assert valkey.client.info("commandstats")["cmdstat_unlink"]["calls"] == -(-count // BULK_KEYS)
         assert store.delete_scope().entries == 0
 
 

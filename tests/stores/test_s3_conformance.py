@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 from tests.services.proxy import Proxy, proxy_to
 from tests.services.s3_servers import BUCKET, S3Server
 from tests.stores.conftest import EXTERNAL_S3
+from tests.stores.s3_time import MadeUpTime
 
 from haybaler.stores.protocol import ToolResultStore
 from haybaler.testing import MakeStore, StoreConformance
@@ -26,11 +28,21 @@ class S3Conformance(StoreConformance):
         self._attempts = 2 if is_taken_away else 4
         self._address = s3_proxy.address if is_taken_away else s3_proxy.server
 
+    ttl = 1000.0
+
     @pytest.fixture
-    def make_store(self, place: None) -> MakeStore:
+    def make_store(self, place: None, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
+        self._patch = monkeypatch
         return self._store
 
-    def _store(self, name: str = "") -> S3ToolResultStore:
+    def limited(self, **limits: Any) -> ToolResultStore | None:
+        self._time = MadeUpTime(self._patch)
+        return self._store(**limits)
+
+    def pass_time(self, store: ToolResultStore, seconds: float) -> None:
+        self._time.later += seconds
+
+    def _store(self, name: str = "", **limits: Any) -> S3ToolResultStore:
         return S3ToolResultStore(
             BUCKET,
             prefix=self._prefix + name,
@@ -38,6 +50,7 @@ class S3Conformance(StoreConformance):
             connect_timeout=2,
             read_timeout=10,
             attempts=self._attempts,
+            **limits,
         )
 
     def damage(self, store: ToolResultStore, reference: str) -> bool:

@@ -10,12 +10,14 @@ from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.core.errors import DeserializationError
 from haystack.core.serialization import allow_deserialization_module
+from haystack.dataclasses import ChatMessage
 from haystack.tools.tool import Tool
 from haystack.tools.toolset import Toolset
+from tests.hooks.agents import Colour, ScriptedModel, both_colours
 from tests.tools.calling import READ, SEARCH
 from tests.tools.stores import LifecycleStore, SettingsStore, SyncStore
 
-from haybaler.errors import ConfigurationError, NotSerializableError
+from haybaler.errors import ConfigurationError, NotSerializableError, StoreUnavailableError
 from haybaler.references import READ_BACK_TOOL_NAMES
 from haybaler.stores.memory import InMemoryToolResultStore
 from haybaler.tools import ResultTool, ToolResultToolset
@@ -150,3 +152,22 @@ def test_a_store_of_a_module_that_is_not_allowed_is_refused() -> None:
     data["data"]["store"]["type"] = "subprocess.Popen"
     with pytest.raises(DeserializationError):
         ToolResultToolset.from_dict(data)
+
+
+@both_colours
+def test_a_store_that_is_away_when_a_run_begins_does_not_end_it(
+    colour: Colour, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Away(InMemoryToolResultStore):
+        def warm_up(self) -> None:
+            raise StoreUnavailableError("away: content")
+
+        async def warm_up_async(self) -> None:
+            self.warm_up()
+
+    toolset = ToolResultToolset(Away())
+    model = ScriptedModel(lambda messages: ChatMessage.from_assistant("Done."))
+    result = colour.run(Agent(chat_generator=model, tools=toolset), "Go on.")
+    assert result["messages"][-1].text == "Done."
+    assert [record.__dict__["part"] for record in caplog.records] == ["Away"]
+    assert "content" not in caplog.text

@@ -3,6 +3,8 @@
 import pytest
 from haystack.dataclasses import ChatMessage, TextContent, ToolCall
 from haystack.dataclasses.chat_message import ChatRole, ReasoningContent, ToolCallResult
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.compactors.conversations import answer, several
 
 from haybaler.conversation import (
@@ -204,3 +206,23 @@ def test_fresh_results_are_those_of_the_last_calls_wherever_they_stand() -> None
 def test_text_in_a_tool_message_survives_the_loss_of_its_result() -> None:
     odd = ChatMessage(_role=ChatRole.TOOL, _content=[ToolCallResult("A", A, error=False), TextContent("A remark.")])
     assert repaired([odd])[0].texts == ["A remark."]
+
+
+_CALLS = st.builds(call, st.sampled_from(["fetch", "search"]), st.sampled_from([None, "", "a", "b", "c"]))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(_CALLS, min_size=1, max_size=3).map(lambda calls: calling(*calls)),
+            st.builds(answer, _CALLS, st.just("R")),
+            st.lists(_CALLS, min_size=1, max_size=3).map(lambda calls: several([answer(c, "R") for c in calls])),
+            st.just(USER),
+        ),
+        max_size=8,
+    )
+)
+def test_fresh_results_are_the_answers_to_the_last_calls_as_pairing_finds_them(messages: list[ChatMessage]) -> None:
+    last = max((index for index, message in enumerate(messages) if message.tool_calls), default=len(messages))
+    found = [last + index for step in pair(messages[last:]).steps for index in step.results]
+    assert fresh_results(messages) == found

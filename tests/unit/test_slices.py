@@ -5,9 +5,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from blockbuster import BlockingError
 
 from haybaler import slices
-from haybaler.slices import in_slices
+from haybaler.slices import give_way, in_slices
 
 
 @pytest.fixture
@@ -60,3 +61,24 @@ def test_a_slice_that_is_not_over_goes_on(pauses: list[float], monkeypatch: pyte
 def test_whoever_stops_early_may(pauses: list[float]) -> None:
     assert next(in_slices(range(5))) == 0
     assert pauses == []
+
+
+@pytest.mark.usefixtures("neighbour")
+def test_whoever_gives_way_sleeps_for_a_moment_and_alone_not_at_all(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_way()
+    assert len(pauses) == 1
+    assert 0 < pauses[0] < 0.0001
+    monkeypatch.setattr(slices, "active_count", lambda: 1)
+    give_way()
+    assert len(pauses) == 1
+
+
+@pytest.mark.usefixtures("neighbour")
+def test_a_guard_against_blocking_calls_stops_nobody_who_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def guarded(seconds: float) -> None:
+        raise BlockingError("time.sleep")
+
+    monkeypatch.setattr(slices, "sleep", guarded)
+    give_way()

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections import Counter
+from time import perf_counter
 
+import anyio
 import pytest
 
 from haybaler import turns
@@ -126,3 +128,25 @@ async def test_afterwards_nothing_is_left_on_the_loop(clock: Clock) -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert not asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+
+
+@pytest.mark.anyio
+async def test_a_loop_busy_with_computations_gives_way_to_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = 0
+
+    def give_way() -> None:
+        nonlocal given
+        given += 1
+
+    monkeypatch.setattr(turns, "give_way", give_way)
+
+    def compute() -> None:
+        until = perf_counter() + SHARE
+        while perf_counter() < until:
+            pass
+
+    async with anyio.create_task_group() as group:
+        for _ in range(10):
+            group.start_soon(run_in_turn, compute)
+    await asyncio.sleep(0)
+    assert given >= 9

@@ -9,6 +9,7 @@ from haybaler.compactors.protocol import SteppedCompactor
 from haybaler.counters.run import RunTokenCounter
 from haybaler.effects import Steps, in_worker
 from haybaler.errors import ConfigurationError
+from haybaler.framing import name_in_words
 from haybaler.planning import unprotected_results
 from haybaler.references import COMPACTION_META, OFFLOADED_META, compaction_mark, is_read_back
 from haybaler.slices import in_slices
@@ -27,7 +28,8 @@ class ToolResultPruningCompactor(SteppedCompactor):
 
     :param min_keep_steps: How many of the newest tool-calling steps keep their results whole, whatever the target.
     :param min_tokens: Only results of more than this many tokens are replaced.
-    :param placeholder: What stands in place of a result; `{tool_name}` becomes the tool's name.
+    :param placeholder: What stands in place of a result; `{tool_name}` becomes the tool's name, as a
+        JSON string if it does not look like one.
     :param skip_meta_keys: Results whose metadata has one of these keys are left alone. The default keeps the pointers
         to stored results.
     :raises ConfigurationError: If `min_keep_steps` is less than 1 or `min_tokens` is negative.
@@ -80,7 +82,7 @@ class ToolResultPruningCompactor(SteppedCompactor):
     def _placeholder_for(self, message: ChatMessage, tokens: int) -> ChatMessage:
         # `replace` leaves other braces of a custom placeholder, such as JSON, alone.
         texts = {
-            place: self.placeholder.replace("{tool_name}", result.origin.tool_name)
+            place: self.placeholder.replace("{tool_name}", name_in_words(result.origin.tool_name))
             for place, result in enumerate(message.tool_call_results)
         }
         return with_results(message, texts, {COMPACTION_META: {"strategy": STRATEGY, "original_tokens": tokens}})

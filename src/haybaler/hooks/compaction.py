@@ -27,11 +27,11 @@ from haybaler.hooks.context import (
     run_store,
     run_writes,
 )
-from haybaler.hooks.lifecycle import run_lifecycle
 from haybaler.hooks.measuring import measure
 from haybaler.hooks.record import RunRecord
 from haybaler.hooks.write_behind import settle, start_writes
 from haybaler.interop import describe, method
+from haybaler.lifecycle import run_lifecycle
 from haybaler.references import is_offloaded
 from haybaler.serialization import deserialize_parts, serialized
 from haybaler.tools import bind_tools

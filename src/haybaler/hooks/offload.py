@@ -1,8 +1,9 @@
 """The hook that moves fresh tool results into a store before the model sees them."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, ClassVar, Self
 
 from haystack.components.agents.state.state import State
@@ -19,10 +20,10 @@ from haybaler.effects import Steps, in_turn, perform, perform_async
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.carrying import is_carrying
 from haybaler.hooks.context import own_store, run_store
-from haybaler.hooks.lifecycle import run_lifecycle
 from haybaler.hooks.record import RunRecord
 from haybaler.hooks.strategies import Strategies, key_from_text, key_to_text, policy_for
 from haybaler.interop import describe, synchronous
+from haybaler.lifecycle import run_lifecycle
 from haybaler.offloading import carry_out, slot_for
 from haybaler.parts import payload_of
 from haybaler.planning import OffloadPlan
@@ -141,7 +142,8 @@ class ToolResultOffloadHook:
     def _work(self, state: State) -> _Work:
         messages: list[ChatMessage] = state.data.get("messages") or []
         fresh = [(index, messages[index]) for index in fresh_results(messages)]
-        candidates = [_Candidate(*each, results) for each in fresh if (results := self._eligible(each[1]))]
+        policy_of = cache(partial(policy_for, self.offload_strategies))
+        candidates = [_Candidate(*each, results) for each in fresh if (results := self._eligible(each[1], policy_of))]
         own = run_store(state)
         store = self.store if own is None else own  # a store with a length is false while it is empty
         work = _Work(candidates, store, RunRecord.of(state).counter(self.token_counter))
@@ -159,11 +161,11 @@ class ToolResultOffloadHook:
             predict=predictor(work.store),
         )
 
-    def _eligible(self, message: ChatMessage) -> list[_Result]:
+    def _eligible(self, message: ChatMessage, policy_of: Callable[[str], AnyOffloadPolicy | None]) -> list[_Result]:
         if is_offloaded(message) or is_read_back(message):
             return []
         policies = (
-            (place, result, policy_for(self.offload_strategies, result.origin.tool_name))
+            (place, result, policy_of(result.origin.tool_name))
             for place, result in enumerate(message.tool_call_results)
             if self.offload_errors or not result.error
         )

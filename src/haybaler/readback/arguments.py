@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from haybaler.errors import ToolArgumentError
-from haybaler.references import json_framed
+from haybaler.framing import json_framed, shortened
 
 # Beyond any entry's size, and small enough for the arithmetic of every backend.
 _FARTHEST = 10**15
@@ -93,7 +93,7 @@ def quoted(value: object) -> str:
     :returns: A JSON string on one line, shortened.
     """
     text = value if isinstance(value, str) else str(value) if isinstance(value, (bool, float)) else type(value).__name__
-    return json_framed(text if len(text) <= _QUOTED_CHARS else f"{text[:_QUOTED_CHARS]}...")
+    return json_framed(shortened(text, _QUOTED_CHARS))
 
 
 def _whole(value: object) -> int | None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from haybaler.framing import is_seen
 from haybaler.readback.searching import Found, Match, compiled, search
 from haybaler.stores.driver import page_start
 
@@ -9,6 +10,8 @@ from haybaler.stores.driver import page_start
 _SECONDS = 0.3
 # The most that is shown of a match itself, in characters.
 _MATCH_CHARS = 200
+# What stands around a match. In the text itself they are escaped.
+_MARKS = "\u27e6\u27e7"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,9 @@ class SearchRequest:
         """
         Search, and return the matches under a line that says how far the search came.
 
-        Line breaks and everything else that does not print are escaped inside a match's line, so that no text can pass
-        for a line of the answer. May take up to a second; touches nothing that changes.
+        Line breaks, everything else that does not print and the marks of a match are escaped inside a match's line, so
+        that no text can pass for a line of the answer or for a match. May take up to a second; touches nothing that
+        changes.
 
         :param text: The whole text.
         :returns: The answer.
@@ -80,8 +84,8 @@ def _line(text: str, match: Match, context: int) -> str:
     cut = f"... ({match.end - match.start} characters)" if match.end - match.start > _MATCH_CHARS else ""
     before = ("..." if start else "") + _printable(text[start : match.start])
     after = _printable(text[match.end : end]) + ("..." if end < len(text) else "")
-    return f"offset {match.start}: {before}\u27e6{inside}{cut}\u27e7{after}"
+    return f"offset {match.start}: {before}{_MARKS[0]}{inside}{cut}{_MARKS[1]}{after}"
 
 
 def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(c if is_seen(c) and c not in _MARKS else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -1,27 +1,29 @@
 """The base class for stores: references, scopes, batches and errors, the same for every backend."""
 
-import copy
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
 
 from haystack.core.serialization import default_from_dict, default_to_dict
 
-from haybaler.errors import ConfigurationError, InvalidReferenceError, StoreError, mapped
+from haybaler.effects import Effect, perform, perform_async
+from haybaler.errors import ConfigurationError, StoreError, mapped
+from haybaler.stores.admission import StoreAdmission
 from haybaler.stores.batch import WriteBatch, single
 from haybaler.stores.driver import Content, StoreDriver, page_of
 from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.group_writer import GroupWriter
+from haybaler.stores.housekeeping import StoreHousekeeping
 from haybaler.stores.lifetime import StoreLifetime
-from haybaler.stores.names import MAX_NAME, checked_scope, encode_name, encode_scope, is_name
+from haybaler.stores.limits import most_bytes_allowed
+from haybaler.stores.names import checked_scope
 from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
+from haybaler.stores.quota import LocalCount, ScopeCount
 from haybaler.stores.unwritten import Contents, Unwritten
 from haybaler.workers import PerLoop
 
-MAX_REFERENCE = 512
 
-
-class BaseToolResultStore(StoreDriver, StoreLifetime):
+class BaseToolResultStore(StoreAdmission, StoreHousekeeping, StoreLifetime):
     """
     Base class of stores: an author fills in the private methods of `StoreDriver`, and this class does the rest.
 
@@ -31,8 +33,11 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
     :param location: What every reference of the store begins with; empty for references that are only a path.
     :param group_commit: Whether, and within which bounds, asynchronous writes of many callers share batches. For a
         store with a `_put_many_async` that costs less than single writes, and depends on nothing but its arguments.
+    :param max_scope_bytes: The most bytes of the contents that lie in one scope, those of the scopes inside it not
+        counted; None for any number. For a store with a `_list` of its own. An entry without room is a
+        `ScopeFullError`. Each process counts for itself, once a minute anew, so that several may exceed it together.
     :raises ConfigurationError: If references would become longer than 512 characters or contain control characters, or
-        if there is no `_put_many_async` for the groups.
+        if there is no `_put_many_async` for the groups or no `_list` for the bound.
     """
 
     supports_binary_content: bool = True
@@ -44,51 +49,21 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
             if not any(_overrides(cls, name) for name in colours):
                 raise ConfigurationError(f"{cls.__name__} must define `{colours[0]}` or `{colours[1]}`.")
 
-    def __init__(self, *, location: str = "", group_commit: GroupCommit | None = None) -> None:
+    def __init__(
+        self, *, location: str = "", group_commit: GroupCommit | None = None, max_scope_bytes: int | None = None
+    ) -> None:
         if group_commit is not None and not _overrides(type(self), "_put_many_async"):
             raise ConfigurationError(f"For group commit, {type(self).__name__} needs a `_put_many_async` of its own.")
         self._groups = None if group_commit is None else PerLoop(partial(GroupWriter, group_commit))
+        self._max_scope_bytes = most_bytes_allowed("max_scope_bytes", max_scope_bytes)
+        if max_scope_bytes is not None and not (
+            _overrides(type(self), "_list") or _overrides(type(self), "_list_async")
+        ):
+            raise ConfigurationError(f"For `max_scope_bytes`, {type(self).__name__} needs a `_list` of its own.")
+        self._scope_count: ScopeCount = LocalCount()
         self._location = location
         self._unwritten = Unwritten()
         self._enter_scope(())
-
-    def _enter_scope(self, names: tuple[str, ...]) -> None:
-        self._scope = names
-        self._scope_path = "".join(f"{name}/" for name in names)
-        self._prefix = self._location + self._scope_path
-        if len(self._prefix) + MAX_NAME > MAX_REFERENCE or not self._prefix.isprintable():
-            raise ConfigurationError(
-                f"A reference must be printable and at most {MAX_REFERENCE} characters long; here {len(self._prefix)} "
-                f"would stand before the name, which needs {MAX_NAME}. Use a shorter location or scope."
-            )
-
-    def reference(self, key: str) -> str:
-        """As `ToolResultStore.reference`: pure, known before anything is written."""
-        return self._prefix + encode_name(key)
-
-    def _path(self, reference: object) -> str:
-        """
-        Return the path behind what a caller, perhaps a language model, gave as a reference.
-
-        :param reference: The reference.
-        :returns: The path.
-        :raises InvalidReferenceError: If it is not exactly a reference of this store and scope.
-        """
-        if not (
-            isinstance(reference, str)
-            and reference.startswith(self._prefix)
-            and is_name(reference.removeprefix(self._prefix))
-        ):
-            raise InvalidReferenceError("The reference does not belong to this store and scope.")
-        return reference.removeprefix(self._location)
-
-    def scoped(self, scope: str) -> Self:
-        """As `ToolResultStore.scoped`: a store of its own inside this one, sharing its clients."""
-        if not isinstance(scope, str):
-            raise ConfigurationError(f"A scope is a string, not {type(scope).__name__}.")
-        inner = copy.copy(self)
-        inner._enter_scope((*self._scope, *encode_scope(scope)))  # noqa: SLF001 - its own kind
-        return inner
 
     def _batch(self, entries: Sequence[StoreEntry]) -> WriteBatch:
         return WriteBatch(entries, prefix=self._prefix, folder=self._scope_path, binary=self.supports_binary_content)
@@ -105,21 +80,25 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         """As `ToolResultStore.write_many`: outcome i belongs to entry i."""
         batch = self._batch(entries)
         try:
-            return batch.outcomes(self._put_many(batch.items))
+            return batch.outcomes(perform(self._admitted(self._scope_path, batch.items, self._put_effect)))
         except Exception as error:  # noqa: BLE001 - the contract promises outcomes
             return batch.failed(error)
 
     async def write_many_async(self, entries: Sequence[StoreEntry]) -> list[str | StoreError]:
         """As `ToolResultStore.write_many_async`: outcome i belongs to entry i; raises only when cancelled."""
         batch = self._batch(entries)
-        items = batch.items
         try:
-            if self._groups is None or not items:
-                return batch.outcomes(await self._put_many_async(items))
-            groups = self._groups.get()
-            return batch.outcomes(await groups.write(self._put_many_async, items, servers_of=self._servers_of))
+            return batch.outcomes(await perform_async(self._admitted(self._scope_path, batch.items, self._put_effect)))
         except Exception as error:  # noqa: BLE001 - the contract promises outcomes
             return batch.failed(error)
+
+    def _put_effect(self, items: Sequence[tuple[str, Content]]) -> Effect[list[StoreError | None]]:
+        return Effect(lambda: self._put_many(items), lambda: self._put_in_groups_async(items))
+
+    async def _put_in_groups_async(self, items: Sequence[tuple[str, Content]]) -> list[StoreError | None]:
+        if self._groups is None or not items:
+            return await self._put_many_async(items)
+        return [*await self._groups.get().write(self._put_many_async, items, servers_of=self._servers_of)]
 
     def hold_entries(self, contents: Contents) -> None:
         """
@@ -191,6 +170,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         """As `ToolResultStore.delete`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
         self._unwritten.discard(references)
+        self._scope_count.forget(self._scope_path)
         with mapped("delete entries"):
             self._remove_many(paths)
 
@@ -198,6 +178,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         """As `ToolResultStore.delete_async`: all references are checked before anything is removed."""
         paths = [self._path(reference) for reference in references]
         self._unwritten.discard(references)
+        self._scope_count.forget(self._scope_path)
         with mapped("delete entries"):
             await self._remove_many_async(paths)
 
@@ -212,6 +193,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         :raises StoreError: If the backend cannot, or failed in the middle; calling again goes on.
         """
         self._unwritten.discard_under(self._prefix)
+        self._scope_count.forget(self._scope_path, inside=True)
         with mapped("delete a scope"):
             return self._remove_scope(self._scope_path)
 
@@ -223,6 +205,7 @@ class BaseToolResultStore(StoreDriver, StoreLifetime):
         :raises StoreError: As `delete_scope`.
         """
         self._unwritten.discard_under(self._prefix)
+        self._scope_count.forget(self._scope_path, inside=True)
         with mapped("delete a scope"):
             return await self._remove_scope_async(self._scope_path)
 

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from haybaler.errors import AsyncOnlyStoreError, StoreError, store_error
+from haybaler.stores.inventory import EntryPage, StoredEntry, SweepReport
 from haybaler.stores.protocol import DeletedScope, StorePage
 from haybaler.workers import map_bounded, run_in_worker
 
@@ -105,6 +106,39 @@ class StoreDriver:
 
     async def _remove_scope_async(self, folder: str) -> DeletedScope:
         return await run_in_worker(self._remove_scope, folder)
+
+    def _stat(self, path: str) -> StoredEntry:  # noqa: ARG002 - for the author
+        """Tell what is stored at `path`, or raise `ReferenceNotFoundError`; optional."""
+        raise StoreError(f"{type(self).__name__} cannot tell what it holds without reading it.")
+
+    async def _stat_async(self, path: str) -> StoredEntry:
+        return await run_in_worker(self._stat, path)
+
+    def _list(self, folder: str, after: object) -> EntryPage:  # noqa: ARG002 - for the author
+        """
+        Return some of the entries whose path begins with `folder`, in a bounded number; optional.
+
+        :param folder: Empty, or ends with `/`.
+        :param after: None to begin, else the `after` of the page before.
+        :returns: The next page.
+        """
+        raise StoreError(f"{type(self).__name__} cannot list what it holds.")
+
+    async def _list_async(self, folder: str, after: object) -> EntryPage:
+        return await run_in_worker(self._list, folder, after)
+
+    def _sweep(self, folder: str, safe_age: float) -> SweepReport:  # noqa: ARG002 - for the author
+        """
+        Remove what has expired or was left behind under paths that begin with `folder`; optional.
+
+        :param folder: Empty, or ends with `/`.
+        :param safe_age: Seconds after which what looks unfinished is taken for left behind.
+        :returns: What was removed.
+        """
+        raise StoreError(f"{type(self).__name__} cannot sweep what it holds.")
+
+    async def _sweep_async(self, folder: str, safe_age: float) -> SweepReport:
+        return await run_in_worker(self._sweep, folder, safe_age)
 
 
 def write_failure(error: Exception) -> StoreError:

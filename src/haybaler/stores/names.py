@@ -92,10 +92,27 @@ def checked_scope(names: Any) -> tuple[str, ...]:
     :returns: The names.
     :raises ConfigurationError: If one of them has another form, so that it could leave its folder.
     """
-    if not isinstance(names, Sequence) or not all(_is_scope_name(name) for name in names):
+    if not isinstance(names, Sequence) or not all(map(is_scope_name, names)):
         raise ConfigurationError("The serialized scope is not one that haybaler wrote.")
     return tuple(names)
 
 
-def _is_scope_name(name: object) -> bool:
+def is_scope_name(name: object) -> bool:
+    """
+    Whether something has the form of a name that `encode_scope` gives.
+
+    :param name: What stands where a folder should have a name.
+    :returns: False for anything that could leave its folder.
+    """
     return isinstance(name, str) and name.startswith(SCOPE_MARK) and is_name(name.removeprefix(SCOPE_MARK))
+
+
+def is_path(text: str) -> bool:
+    """
+    Whether `text` has the form of a path: names of scopes, then the name of an entry.
+
+    :param text: What stands where a path should be.
+    :returns: False for anything that no store of haybaler's makes.
+    """
+    *scopes, name = text.split("/")
+    return is_name(name) and all(map(is_scope_name, scopes))

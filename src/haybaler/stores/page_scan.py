@@ -24,9 +24,12 @@ class PageScan:
     :param length: The size of the content in characters or bytes.
     :param offset: Where the page begins, in characters or bytes; negative counts from the end.
     :param limit: The most characters or bytes in the page.
+    :raises CorruptEntryError: If no content has both sizes.
     """
 
     def __init__(self, *, binary: bool, size: int, length: int, offset: int, limit: int) -> None:
+        if not length <= size <= length * (1 if binary else _MAX_CHARACTER_BYTES):
+            raise _corrupt()
         self._binary = binary
         self._size = size
         self._length = length

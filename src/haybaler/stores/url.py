@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from haybaler.errors import ConfigurationError
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,63})://")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 

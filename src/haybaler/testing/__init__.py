@@ -51,7 +51,13 @@ can be imported there.
 """
 
 from haybaler.gates import Gate
-from haybaler.testing.cancellation import Cancellation, cancel_at, each_cancellation
+from haybaler.testing.cancellation import (
+    Cancellation,
+    cancel_at,
+    cancel_at_async,
+    each_cancellation,
+    each_cancellation_async,
+)
 from haybaler.testing.conformance import StoreConformance
 from haybaler.testing.contract import MakeStore, StoreContract
 from haybaler.testing.faults import Fault
@@ -66,5 +72,7 @@ __all__ = [
     "StoreConformance",
     "StoreContract",
     "cancel_at",
+    "cancel_at_async",
     "each_cancellation",
+    "each_cancellation_async",
 ]

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 from haybaler.errors import StoreError
+from haybaler.stores.inventory import StoredEntry, SweepReport
 from haybaler.stores.protocol import DeletedScope, StoreEntry, ToolResultStore
 from haybaler.workers import run_in_worker
 
@@ -99,11 +100,46 @@ class Access:
 
     async def delete_scope(self) -> DeletedScope | None:
         """Remove the whole scope; None for a store that cannot."""
+        deleted: DeletedScope | None = await self._optional("delete_scope")
+        return deleted
+
+    async def listed(self, scope: str | None = None) -> list[StoredEntry] | None:
+        """List the entries of a scope; None for a store that cannot."""
         store: Any = self.store
-        if not hasattr(store, "delete_scope"):
+
+        async def awaited() -> list[StoredEntry]:
+            return [entry async for entry in store.list_async(scope)]
+
+        return await self._where_it_can("list", lambda: [*store.list(scope)], awaited)
+
+    async def stat(self, reference: str) -> StoredEntry | None:
+        """Tell what one entry is; None for a store that cannot."""
+        told: StoredEntry | None = await self._optional("stat", reference)
+        return told
+
+    async def sweep(self, **options: float) -> SweepReport | None:
+        """Sweep the scope; None for a store that cannot."""
+        report: SweepReport | None = await self._optional("sweep", **options)
+        return report
+
+    def of(self, reference: str) -> "Access":
+        """Return the access to the scope of a reference, of a store that can list."""
+        store: Any = self.store
+        return self.to(store.scope_of(reference))
+
+    async def _optional(self, name: str, *args: object, **options: object) -> Any:
+        store: Any = self.store
+        return await self._where_it_can(
+            name,
+            lambda: getattr(store, name)(*args, **options),
+            lambda: getattr(store, f"{name}_async")(*args, **options),
+        )
+
+    async def _where_it_can(self, name: str, called: Callable[[], T], awaited: Callable[[], Awaitable[T]]) -> T | None:
+        if not hasattr(self.store, name):
             return None
         try:
-            return await self.call(self.colour.writes, store.delete_scope, store.delete_scope_async)
+            return await self.call(self.colour.writes, called, awaited)
         except StoreError as error:
             if type(error) is not StoreError:
                 raise

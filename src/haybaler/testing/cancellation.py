@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import types
-from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from anyio import CancelScope
 T = TypeVar("T")
 
 _TURNS = 10  # of the event loop; a timeout arrives after four, one inside task groups a few later
-_FAR = 1_000_000.0  # seconds; a timeout that only a jump of the clock reaches
+_FAR = 1_000_000.0  # seconds; a timeout that nobody else has
 
 Operation = Callable[[], Coroutine[Any, Any, object]]
 
@@ -34,8 +34,8 @@ def cancel_at(operation: Operation, *, step: int, by: Cancellation, afterwards: 
     """
     Run an operation in an event loop of its own and cancel it when it suspends for the `step`-th time.
 
-    Suspensions of the tasks that the operation starts count as well. Nothing here waits for real time: the clock of
-    the loop is moved where a timeout is to expire.
+    Suspensions of the tasks that the operation starts count as well. Nothing here waits for real time: where a timeout
+    is to expire, its timer is called.
 
     :param operation: Starts the operation.
     :param step: Which suspension, counted from 1.
@@ -43,7 +43,38 @@ def cancel_at(operation: Operation, *, step: int, by: Cancellation, afterwards: 
     :param afterwards: Starts what is to be done at the end in the same loop, undisturbed, such as closing a store.
     :returns: Whether the operation suspended that often; if not, it ran to its end undisturbed.
     """
-    return asyncio.run(_cancel_at(operation, step, by, afterwards))
+
+    async def run() -> bool:
+        try:
+            return await cancel_at_async(operation, step=step, by=by)
+        finally:
+            await afterwards()
+
+    return asyncio.run(run())
+
+
+async def cancel_at_async(operation: Operation, *, step: int, by: Cancellation) -> bool:
+    """
+    Run an operation in the running event loop and cancel it when it suspends for the `step`-th time.
+
+    For what costs much to open for each loop, and for what the same objects do after many cancellations.
+
+    :param operation: Starts the operation.
+    :param step: Which suspension, counted from 1.
+    :param by: Who cancels.
+    :returns: Whether the operation suspended that often; if not, it ran to its end undisturbed.
+    """
+    loop = asyncio.get_running_loop()
+    trigger = _Trigger(loop, step)
+    factory = loop.get_task_factory()
+    run = loop.create_task(_run(operation, by, trigger))
+    loop.set_task_factory(trigger.make_task)
+    try:
+        with suppress(asyncio.CancelledError, TimeoutError):
+            await run
+    finally:
+        loop.set_task_factory(factory)
+    return trigger.count >= step
 
 
 def each_cancellation(
@@ -66,18 +97,22 @@ def each_cancellation(
                 break
 
 
-async def _cancel_at(operation: Operation, step: int, by: Cancellation, afterwards: Operation) -> bool:
-    loop = asyncio.get_running_loop()
-    trigger = _Trigger(loop, step)
-    run = loop.create_task(_run(operation, by, trigger))
-    loop.set_task_factory(trigger.make_task)
-    try:
-        with suppress(asyncio.CancelledError, TimeoutError):
-            await run
-    finally:
-        loop.set_task_factory(None)
-        await afterwards()
-    return trigger.count >= step
+async def each_cancellation_async(
+    operation: Operation, *, most: int = 200
+) -> AsyncIterator[tuple[Cancellation, int, bool]]:
+    """
+    Run an operation again and again as `each_cancellation` does, all in the running event loop.
+
+    :param operation: Starts the operation.
+    :param most: The most suspensions to try for each way of cancelling.
+    :returns: After each run: who cancelled, at which suspension, and whether it came to that suspension.
+    """
+    for by in Cancellation:
+        for step in itertools.count(1):
+            reached = await cancel_at_async(operation, step=step, by=by)
+            yield by, step, reached
+            if not reached or step >= most:
+                break
 
 
 async def _run(operation: Operation, by: Cancellation, trigger: "_Trigger") -> None:
@@ -86,8 +121,8 @@ async def _run(operation: Operation, by: Cancellation, trigger: "_Trigger") -> N
             trigger.cancel = scope.cancel
             await trigger.watch(operation())
     elif by is Cancellation.WAIT_FOR:
-        trigger.cancel = trigger.expire_timeouts
-        await asyncio.wait_for(trigger.watch(operation()), _FAR)
+        with trigger.noticing_the_timer():
+            await asyncio.wait_for(trigger.watch(operation()), _FAR)
     else:
         task = asyncio.current_task()
         assert task is not None
@@ -95,16 +130,39 @@ async def _run(operation: Operation, by: Cancellation, trigger: "_Trigger") -> N
         await trigger.watch(operation())
 
 
+def _nobody() -> None:
+    pass
+
+
 class _Trigger:
     def __init__(self, loop: asyncio.AbstractEventLoop, step: int) -> None:
         self._loop = loop
         self._step = step
         self.count = 0
-        self.cancel: Callable[[], object] = self.expire_timeouts
+        self.cancel: Callable[[], object] = _nobody
 
-    def expire_timeouts(self) -> None:
-        now = self._loop.time
-        self._loop.time = lambda: now() + 2 * _FAR  # type: ignore[method-assign]
+    @contextmanager
+    def noticing_the_timer(self) -> Iterator[None]:
+        """Notice the timer of a timeout, to call it at the chosen moment."""
+        call_at: Any = self._loop.call_at
+
+        def noticed(when: float, callback: Any, *args: Any, **settings: Any) -> asyncio.TimerHandle:
+            timer: asyncio.TimerHandle = call_at(when, callback, *args, **settings)
+
+            def expire() -> None:
+                if not timer.cancelled():
+                    timer.cancel()
+                    callback(*args)
+
+            if self.cancel is _nobody:  # the first one; the operation may have others
+                self.cancel = expire
+            return timer
+
+        vars(self._loop)["call_at"] = noticed
+        try:
+            yield
+        finally:
+            del vars(self._loop)["call_at"]
 
     def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> "asyncio.Task[Any]":
         # `wait_for` makes, in some versions of Python, a task of what is watched already.

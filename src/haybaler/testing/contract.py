@@ -1,5 +1,6 @@
 """What the author of a store says about it, and the fixtures on which every law stands."""
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import ClassVar
@@ -76,6 +77,33 @@ class StoreContract:
         """
         del store
         return None
+
+    ttl: ClassVar[float] = 0.5
+    """The time to live, in seconds, of the stores of `limited`. With a `pass_time` of one's own, any large number."""
+
+    def limited(
+        self, *, ttl: float | None = None, max_bytes: int | None = None, max_scope_bytes: int | None = None
+    ) -> ToolResultStore | None:
+        """
+        Make a store with limits. Override it for a store that has them.
+
+        :param ttl: Seconds that entries live from their last write or read on.
+        :param max_bytes: The most bytes of an entry.
+        :param max_scope_bytes: The most bytes of a scope, without those of the scopes inside it.
+        :returns: The store, at the place of `make_store`; None, the default, where it knows no such limit.
+        """
+        del ttl, max_bytes, max_scope_bytes
+        return None
+
+    def pass_time(self, store: ToolResultStore, seconds: float) -> None:
+        """
+        Let time pass for the entries of a store. By default it is waited for.
+
+        :param store: A store of `limited`.
+        :param seconds: How much.
+        """
+        del store
+        time.sleep(seconds)
 
     @pytest.fixture(params=COLOURS, ids=lambda colour: colour.name)
     def colour(self, request: pytest.FixtureRequest) -> Colour:

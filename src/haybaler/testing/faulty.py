@@ -21,6 +21,8 @@ from haybaler.workers import map_bounded
 
 T = TypeVar("T")
 
+_PASSED_ON = {"list", "list_async", "stat", "stat_async", "sweep", "sweep_async", "scope_of"}
+
 
 class FaultyStore(StoreLifetime):
     """
@@ -155,6 +157,14 @@ class FaultyStore(StoreLifetime):
         """As `BaseToolResultStore.delete_scope_async`; passed on to a store that has it."""
         self._script.count("delete_scope_async")
         return await cast("BaseToolResultStore", self.store).delete_scope_async()
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass on what only some stores have, such as `list`, `stat` and `sweep`."""
+        if name not in _PASSED_ON:
+            raise AttributeError(name)
+        found = getattr(self.store, name)
+        self._script.count(name)
+        return found
 
     def scoped(self, scope: str) -> Self:
         """As `ToolResultStore.scoped`; the scope shares the script and the counts."""

@@ -93,8 +93,12 @@ class _Around(StoreConformance):
         self.counts_as_written = build in PASSING_ON
         return lambda: build(self._store)
 
-    def _store(self, name: str = "") -> Any:
+    def _store(self, name: str = "", **limits: Any) -> Any:
         raise NotImplementedError
+
+    def limited(self, **limits: Any) -> ToolResultStore | None:
+        """Limits are those of the wrapped stores."""
+        return None
 
     def damage(self, store: ToolResultStore, reference: str) -> bool:
         return super().damage(*inside(store, reference))
@@ -107,7 +111,7 @@ class TestAroundMemory(_Around, plan=in_all_colours):
     def place(self) -> None:
         """Nothing is needed."""
 
-    def _store(self, name: str = "") -> InMemoryToolResultStore:
+    def _store(self, name: str = "", **limits: Any) -> InMemoryToolResultStore:
         return InMemoryToolResultStore()
 
 
@@ -116,7 +120,7 @@ class TestAroundFiles(_Around, FileConformance, plan=in_one_colour):
     def place(self, tmp_path: Path) -> None:
         self._folder = tmp_path
 
-    def _store(self, name: str = "") -> FileSystemToolResultStore:
+    def _store(self, name: str = "", **limits: Any) -> FileSystemToolResultStore:
         return FileSystemToolResultStore(self._folder / f"root{name}", references="relative")
 
 

@@ -30,7 +30,7 @@ SECOND = "another content " * 1_000
 
 
 def copies(store: Any, content: Any = LARGE) -> int:
-    return sum(stored == content for stored in store._entries.values())
+    return sum(held.content == content for held in store._entries.values())
 
 
 def built(**settings: Any) -> tuple[ContentAddressedStore, InMemoryToolResultStore]:
@@ -230,8 +230,8 @@ def test_a_content_that_is_not_what_was_written_is_damage_and_shared_no_further(
 
     async def law(access: Access) -> None:
         reference = await access.write("key", LARGE)
-        (path,) = [path for path, content in inner._entries.items() if content == LARGE]
-        inner._entries[path] = SECOND
+        (path,) = [path for path, held in inner._entries.items() if held.content == LARGE]
+        inner._entries[path].content = SECOND
         with pytest.raises(CorruptEntryError):
             await access.read(reference)
         assert await access.read(await access.write("key", LARGE)) == LARGE

@@ -88,7 +88,7 @@ class TurnsStore(InMemoryToolResultStore):
     @property
     def contents(self) -> list[Any]:
         """What the store holds."""
-        return list(self._entries.values())
+        return [held.content for held in self._entries.values()]
 
     def _put(self, path: str, content: Any) -> None:
         self.turns.take()

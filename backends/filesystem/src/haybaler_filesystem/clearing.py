@@ -6,9 +6,10 @@ from contextlib import ExitStack, suppress
 from haybaler.errors import CorruptEntryError
 from haybaler.stores.names import SCOPE_MARK, is_name
 from haybaler.stores.protocol import DeletedScope
-from haybaler_filesystem.entries import SEALS, TEMPORARY
+from haybaler_filesystem.aside import clear_aside
+from haybaler_filesystem.entries import TEMPORARY
 from haybaler_filesystem.folders import Folder
-from haybaler_filesystem.sealing import SealFolder
+from haybaler_filesystem.sealing import SEALS, SealFolder
 
 _NOTHING = DeletedScope(0, 0)
 
@@ -60,6 +61,11 @@ def _clear(folder: Folder) -> DeletedScope:
             if name.startswith(TEMPORARY):
                 folder.remove(name)
         entries, size = entries + removed.entries, size + removed.bytes
+    if clear_aside(folder):
+        # A sweep may have put entries back after their names were listed.
+        for name in filter(is_name, folder.names()):
+            removed = _remove_entry(folder, name)
+            entries, size = entries + removed.entries, size + removed.bytes
     _clear_seals(folder)
     return DeletedScope(entries, size)
 

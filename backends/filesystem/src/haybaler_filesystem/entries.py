@@ -5,10 +5,12 @@ A write makes a temporary file, gives it its seal, and renames it to its final n
 its seal, writers need no lock, and a reader either finds both or knows that something is wrong.
 """
 
+import errno
+import logging
 import os
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import count
 from secrets import token_hex
@@ -17,11 +19,16 @@ from typing import Self
 
 from haybaler.errors import StoreError, StoreUnavailableError
 from haybaler.stores.driver import Content
+from haybaler.stores.inventory import StoredEntry
+from haybaler.stores.limits import check_size
+from haybaler_filesystem.aside import open_aside, remove_aside
 from haybaler_filesystem.folders import Folder
-from haybaler_filesystem.sealing import SealFolder
+from haybaler_filesystem.lifetime import Lifetime
+from haybaler_filesystem.sealing import SEALS, Kinds, SealFolder
 from haybaler_filesystem.seals import Seal, corrupt, decoded, encoded
 
-SEALS = ".seals"
+logger = logging.getLogger(__name__)
+
 TEMPORARY = ".haybaler-tmp-"  # what the name of an unfinished file begins with
 
 # A reader begins again when a writer replaced what it was reading. That often in a row, it is not the writers' doing.
@@ -31,14 +38,18 @@ _ATTEMPTS = 100
 @dataclass(frozen=True, slots=True)
 class Writing:
     """
-    How files are written.
+    How files are written, and how long they are entries.
 
     :param mode: Their permissions.
     :param fsync: Whether to wait until they would survive a loss of power.
+    :param max_bytes: The most bytes of one; None for any number.
+    :param lifetime: How long they live.
     """
 
     mode: int
     fsync: bool
+    max_bytes: int | None = None
+    lifetime: Lifetime = field(default_factory=Lifetime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +121,10 @@ class EntryFolder:
         :param stopped: Asked before the entry appears; true means that it must not appear any more.
         :returns: Whether it replaced another.
         :raises OSError: If it could not be written.
-        :raises StoreError: If it was stopped, or if something that is not a file has its name.
+        :raises StoreError: If it was stopped, is too large, or if something that is not a file has its name.
         """
         _go_on(stopped)
+        check_size(content, self._writing.max_bytes)
         data = encoded(content)
         temporary = next(self._temporaries)
         seal: Seal | None = None
@@ -181,19 +193,26 @@ class EntryFolder:
         :raises CorruptEntryError: If it is not what was written.
         """
         for _ in range(_ATTEMPTS):
-            file = self._folder.open_to_read(name)
+            file = self._open_to_read(name)
             try:
                 entry = self._opened_entry(name, file, whole)
             except BaseException:
                 file.close()
                 raise
             if entry is not None:
+                self._renew(name, file)
                 return entry
             file.close()
         raise corrupt()
 
+    def _open_to_read(self, name: str) -> BufferedReader:
+        try:
+            return self._folder.open_to_read(name)
+        except FileNotFoundError:
+            return open_aside(self._folder, name)
+
     def _opened_entry(self, name: str, file: BufferedReader, whole: int | None) -> OpenEntry | None:
-        status = os.fstat(file.fileno())
+        status = self._alive(file)
         data = file.read() if whole is None or status.st_size <= whole else None
         seals = self._seals_for(name, status, data)
         for seal in seals:
@@ -205,6 +224,21 @@ class EntryFolder:
             raise corrupt()
         # The tree was copied, or the file system has no hard links: the latest write tells text from bytes.
         return OpenEntry(file, seals[0], data or b"")
+
+    def _alive(self, file: BufferedReader) -> os.stat_result:
+        status = os.fstat(file.fileno())
+        if self._writing.lifetime.is_over(status):
+            raise FileNotFoundError(errno.ENOENT, "It has expired")
+        return status
+
+    def _renew(self, name: str, file: BufferedReader) -> None:
+        if self._writing.lifetime.seconds is not None:
+            try:
+                self._folder.date(name, file.fileno())
+            except OSError as error:  # somebody else's file, or a place that cannot be written: it can be read
+                logger.warning(
+                    "The time to live of an entry could not be renewed.", extra={"error": type(error).__name__}
+                )
 
     def _seals_for(self, name: str, status: os.stat_result, data: bytes | None) -> list[Seal]:
         try:
@@ -227,11 +261,30 @@ class EntryFolder:
             for name in names:
                 _go_on(stopped)
                 self._folder.remove(name)
+            remove_aside(self._folder, names)
         finally:
             with suppress(FileNotFoundError):
                 self._sealed().clear(names, unlinked=True)
+
+    def described(self, path: str) -> StoredEntry:
+        """
+        Tell what an entry is, without reading it.
+
+        :param path: Its path.
+        :returns: The entry.
+        :raises FileNotFoundError: If there is none.
+        :raises CorruptEntryError: If something else has its name.
+        """
+        with self._open_to_read(name_of(path)) as file:
+            status = self._alive(file)
+        return Kinds(self._folder).described(path, status)
 
 
 def _go_on(stopped: Callable[[], bool]) -> None:
     if stopped():
         raise StoreUnavailableError("The operation was cancelled.")
+
+
+def name_of(path: str) -> str:
+    """Return the name of an entry in its folder."""
+    return path.rpartition("/")[2]

@@ -8,7 +8,8 @@ operation takes the whole path and looks before it opens.
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from types import TracebackType
 from typing import Self
@@ -36,6 +37,12 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 
 # How a link, a folder, a FIFO or a socket shows where a file or a folder was expected (EMLINK: a link, on FreeBSD).
 _OTHER_KIND = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EMLINK})
+
+
+# How a file system says that it has no hard links.
+NO_LINKS = frozenset({
+    errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL,
+})  # fmt: skip
 
 
 class Folder:
@@ -161,6 +168,22 @@ class Folder:
             _refuse_other_kind(error)
             raise
 
+    def move(self, name: str, target: "Folder", new_name: str) -> None:
+        """Give a file of this folder another name in `target`, which nothing has there."""
+        os.rename(
+            self._at(name),
+            target._at(new_name),  # noqa: SLF001 - another object of the class
+            src_dir_fd=self._descriptor,
+            dst_dir_fd=target._descriptor,  # noqa: SLF001
+        )
+
+    def date(self, name: str, descriptor: int | None = None) -> None:
+        """Let a file, open or not, have been used now."""
+        if descriptor is not None and os.utime in os.supports_fd:
+            os.utime(descriptor)
+        else:
+            os.utime(self._at(name), dir_fd=self._descriptor, follow_symlinks=self._descriptor is None)
+
     def remove(self, name: str) -> bool:
         """Remove a file or link; return whether there was one."""
         try:
@@ -196,6 +219,24 @@ class Folder:
 
     def _at(self, name: str) -> str:
         return name if self._descriptor is not None else os.path.join(self._path, name)  # noqa: PTH118
+
+
+@contextmanager
+def opened(root: str, scope: tuple[str, ...]) -> Iterator[Folder]:
+    """
+    Open the folder of a scope.
+
+    :param root: The absolute path of the store's root.
+    :param scope: The folders from there on, outermost first.
+    :returns: The folder.
+    :raises FileNotFoundError: If it is missing.
+    :raises CorruptEntryError: If something else is in the way, a link for example.
+    """
+    with ExitStack() as stack:
+        folder = stack.enter_context(Folder.root(root, create=False))
+        for name in scope:
+            folder = stack.enter_context(folder.child(name, create=False))
+        yield folder
 
 
 def _refuse_other_kind(error: OSError) -> None:

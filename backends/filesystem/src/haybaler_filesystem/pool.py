@@ -69,6 +69,19 @@ class WorkerPool(Executor):
                 await _ended(job)
             raise
 
+    async def finish(self, function: Callable[[], object]) -> None:
+        """
+        Call a function that cleans up in one of the threads. It is called, and comes to its end, whoever cancels.
+
+        :param function: What to call.
+        """
+        job = self.submit(function)
+        try:
+            await asyncio.shield(asyncio.wrap_future(job))
+        except CancelledError:
+            await _ended(job)
+            raise
+
 
 async def _ended(job: Future[R]) -> None:
     loop = asyncio.get_running_loop()

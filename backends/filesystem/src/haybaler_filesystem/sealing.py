@@ -1,21 +1,20 @@
 """The folder of the seals: made, found and cleared away."""
 
-import errno
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from xxhash import xxh3_64_intdigest
 
+from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
-from haybaler_filesystem.folders import Folder
+from haybaler.stores.inventory import StoredEntry
+from haybaler_filesystem.folders import NO_LINKS, Folder
 from haybaler_filesystem.seals import UNLINKED, Seal
 
-# How a file system says that it has no hard links.
-_NO_LINKS = frozenset({
-    errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL,
-})  # fmt: skip
+SEALS = ".seals"
 
 
 class SealFolder:
@@ -42,7 +41,7 @@ class SealFolder:
         try:
             entries.link(temporary, self._folder, seal.file_name)
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINKS:
                 raise
             with suppress(FileExistsError):
                 os.close(self._folder.create(replace(seal, inode=UNLINKED).file_name, 0o600)[0])
@@ -112,6 +111,31 @@ class SealFolder:
                 if not stays:
                     self._folder.remove(name)
 
+    def clear_strays(self, entries: Folder, is_old: Callable[[os.stat_result], bool]) -> list[int]:
+        """
+        Remove the seals that belong to no entry, and of which none will appear.
+
+        :param entries: The folder of the entries.
+        :param is_old: Whether what looks unfinished was left behind.
+        :returns: The bytes that each of them held.
+        """
+        seals = [seal for seal in map(Seal.parse, self._folder.names()) if seal is not None]
+        known = {(seal.name, seal.inode) for seal in seals}
+        sizes = []
+        for seal in seals:
+            with suppress(FileNotFoundError):
+                status = self._folder.status(seal.file_name)
+                if seal.inode == UNLINKED:
+                    stray = is_old(status) and not entries.has(seal.name)
+                elif status.st_nlink > 1:
+                    stray = False
+                else:
+                    # In a tree that was copied, the seals are files of their own, and the only ones.
+                    stray = not entries.has(seal.name) or (seal.name, entries.status(seal.name).st_ino) in known
+                if stray and self._folder.remove(seal.file_name):
+                    sizes.append(status.st_size)
+        return sizes
+
     def synchronize(self) -> None:
         """Wait until the seals would survive a loss of power."""
         self._folder.synchronize()
@@ -125,3 +149,30 @@ class SealFolder:
             return self._folder.status(seal.file_name).st_mtime_ns
         except FileNotFoundError:
             return 0
+
+
+class Kinds:
+    """
+    Which kind each entry of a folder is, as the names of the seals say at one moment.
+
+    :param folder: The folder of the entries.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._seals: dict[tuple[str, int], Seal] = {}
+        with suppress(FileNotFoundError, CorruptEntryError), folder.child(SEALS, create=False) as seals:
+            parsed = map(Seal.parse, seals.names())
+            self._seals.update(((seal.name, seal.inode), seal) for seal in parsed if seal is not None)
+
+    def described(self, path: str, status: os.stat_result) -> StoredEntry:
+        """
+        Tell what one entry is.
+
+        :param path: Its path.
+        :param status: The status of its file.
+        :returns: The entry.
+        """
+        name = path.rpartition("/")[2]
+        seal = self._seals.get((name, status.st_ino)) or self._seals.get((name, UNLINKED))
+        written = datetime.fromtimestamp(status.st_mtime, UTC)
+        return StoredEntry(path, status.st_size, written, seal.says if seal else None)

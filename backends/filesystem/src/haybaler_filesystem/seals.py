@@ -12,12 +12,14 @@ from xxhash import xxh3_64_intdigest
 
 from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
+from haybaler.stores.inventory import Kind
 
 TEXT = "t"
 BINARY = "b"
 UNLINKED = 0  # stands for the inode where the file system has no hard links
 
 _FIELDS = 5
+_MAX_CHARACTER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,17 @@ class Seal:
             return None
         kind, size, length, checksum, inode = fields
         try:
-            return cls(name, kind, int(size), int(length), int(checksum, 16), int(inode, 16))
+            seal = cls(name, kind, int(size), int(length), int(checksum, 16), int(inode, 16))
         except ValueError:
             return None
+        # Python reads numbers in more forms than one; and the sizes have to be those of some content.
+        widest = _MAX_CHARACTER_BYTES if kind == TEXT else 1
+        return seal if seal.file_name == file_name and seal.length <= seal.size <= widest * seal.length else None
+
+    @property
+    def says(self) -> Kind:
+        """What kind of entry it is, in the words of a listing."""
+        return "text" if self.kind == TEXT else "binary"
 
     @property
     def file_name(self) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -15,13 +16,15 @@ from xxhash import xxh3_64
 from haybaler.errors import ConfigurationError, StoreError, store_error
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, page_of, write_failure
+from haybaler.stores.limits import most_bytes_allowed, time_to_live
 from haybaler.stores.page_scan import PageScan
-from haybaler.stores.protocol import DeletedScope, StorePage
+from haybaler.stores.protocol import StorePage
 from haybaler.stores.url import boolean, parse_store_url
 from haybaler.workers import map_bounded
-from haybaler_filesystem.clearing import clear_scope
-from haybaler_filesystem.entries import EntryFolder, OpenEntry, Writing
+from haybaler_filesystem.entries import EntryFolder, OpenEntry, Writing, name_of
 from haybaler_filesystem.hops import split_hops
+from haybaler_filesystem.housekeeping import FileHousekeeping
+from haybaler_filesystem.lifetime import Lifetime
 from haybaler_filesystem.pool import WorkerPool
 from haybaler_filesystem.seals import BINARY, Seal, corrupt
 
@@ -29,7 +32,7 @@ from haybaler_filesystem.seals import BINARY, Seal, corrupt
 WHOLE_BYTES = 256 * 1024
 
 
-class FileSystemToolResultStore(BaseToolResultStore):
+class FileSystemToolResultStore(FileHousekeeping, BaseToolResultStore):
     """
     Keeps each tool result in a file of its own.
 
@@ -52,6 +55,11 @@ class FileSystemToolResultStore(BaseToolResultStore):
         leave entries that read as absent or raise `CorruptEntryError`.
     :param file_mode: The permissions of the files, whatever the umask.
     :param max_workers: The most threads that serve asynchronous callers, those of scoped stores included.
+    :param ttl: How long an entry lives from its last write or read on, in seconds; None for ever. What has expired
+        reads as absent, and goes with the next `sweep`. It is no part of the files: another store of the same root has
+        its own.
+    :param max_bytes: The largest content that is stored, in bytes; None for any size.
+    :param max_scope_bytes: As for `BaseToolResultStore`.
     :raises ConfigurationError: If a parameter is not usable.
     """
 
@@ -63,6 +71,9 @@ class FileSystemToolResultStore(BaseToolResultStore):
         fsync: bool = False,
         file_mode: int = 0o600,
         max_workers: int = 4,
+        ttl: float | timedelta | None = None,
+        max_bytes: int | None = None,
+        max_scope_bytes: int | None = None,
     ) -> None:
         if not os.fspath(root) or "\0" in os.fspath(root):
             raise ConfigurationError("`root` must be the path of a folder.")
@@ -76,11 +87,16 @@ class FileSystemToolResultStore(BaseToolResultStore):
         absolute = root if Path(root).is_absolute() else Path(os.fsdecode(os.getcwdb()), root)  # noqa: PTH109
         self.root = os.path.normpath(absolute)
         self._references = references
-        self._writing = Writing(mode=file_mode, fsync=fsync)
+        self._writing = Writing(
+            mode=file_mode,
+            fsync=fsync,
+            max_bytes=most_bytes_allowed("max_bytes", max_bytes),
+            lifetime=Lifetime(time_to_live(ttl)),
+        )
         self._max_workers = max_workers
         self._pool = WorkerPool(max_workers)
         location = Path(self.root).as_posix().rstrip("/") + "/"
-        super().__init__(location=location if references == "absolute" else "")
+        super().__init__(location=location if references == "absolute" else "", max_scope_bytes=max_scope_bytes)
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -89,6 +105,9 @@ class FileSystemToolResultStore(BaseToolResultStore):
             "fsync": self._writing.fsync,
             "file_mode": self._writing.mode,
             "max_workers": self._max_workers,
+            "ttl": self._writing.lifetime.seconds,
+            "max_bytes": self._writing.max_bytes,
+            "max_scope_bytes": self._max_scope_bytes,
         }
 
     @classmethod
@@ -96,15 +115,20 @@ class FileSystemToolResultStore(BaseToolResultStore):
         """
         Build a store from a URL, for example `file:///var/lib/results?references=relative&fsync=true`.
 
-        :param url: Its path is `root`, absolute; `references`, `fsync`, `file_mode` (octal) and `max_workers` may
-            follow as options.
+        :param url: Its path is `root`, absolute; all parameters may follow as options, `file_mode` in octal.
         :returns: The store.
         :raises ConfigurationError: If the URL is not one of this kind.
         """
         parts = parse_store_url(
             url,
             schemes=["file"],
-            options={"references": str, "fsync": boolean, "file_mode": partial(int, base=8), "max_workers": int},
+            options={
+                "references": str,
+                "fsync": boolean,
+                "file_mode": partial(int, base=8),
+                "ttl": float,
+                **dict.fromkeys(("max_workers", "max_bytes", "max_scope_bytes"), int),
+            },
         )
         if parts.authority or not parts.path.startswith("/"):
             raise ConfigurationError("The URL of a file store has three slashes and an absolute path: file:///path.")
@@ -133,12 +157,21 @@ class FileSystemToolResultStore(BaseToolResultStore):
         return [error for errors in await map_bounded(write, parts, limit=hops_at_once) for error in errors]
 
     def _write(self, items: Sequence[tuple[str, Content]], stop: Event) -> list[StoreError | None]:
+        outcomes = self._written(items, stop)
+        # A sweep removes the folder of a scope that nobody has used for long, perhaps at this very moment.
+        gone = [i for i, outcome in enumerate(outcomes) if outcome and isinstance(outcome.__cause__, FileNotFoundError)]
+        again = self._written([items[index] for index in gone], stop) if gone else []
+        for index, outcome in zip(gone, again, strict=True):
+            outcomes[index] = outcome
+        return outcomes
+
+    def _written(self, items: Sequence[tuple[str, Content]], stop: Event) -> list[StoreError | None]:
         outcomes: list[StoreError | None] = []
         replaced = set()
         try:
             with self._folder(create=True) as folder:
                 for path, content in items:
-                    name = _name(path)
+                    name = name_of(path)
                     try:
                         if folder.write(name, content, stopped=stop.is_set):
                             replaced.add(name)
@@ -153,14 +186,14 @@ class FileSystemToolResultStore(BaseToolResultStore):
 
     def _get(self, path: str) -> Content:
         with self._folder() as folder:
-            return folder.read(_name(path))
+            return folder.read(name_of(path))
 
     async def _get_async(self, path: str) -> Content:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._get, path)
 
     def _open(self, path: str, whole: int) -> OpenEntry:
         with self._folder() as folder:
-            entry = folder.open(_name(path), whole=whole)
+            entry = folder.open(name_of(path), whole=whole)
         if entry.data:
             entry.file.close()
         return entry
@@ -174,7 +207,7 @@ class FileSystemToolResultStore(BaseToolResultStore):
         finally:
             for entry in opened:
                 if not entry.file.closed:
-                    await wrap(entry.file, executor=self._pool).close()
+                    await self._pool.finish(entry.file.close)
 
     def _get_page(self, path: str, offset: int, limit: int) -> StorePage:
         entry = self._open(path, WHOLE_BYTES)
@@ -233,13 +266,7 @@ class FileSystemToolResultStore(BaseToolResultStore):
 
     def _delete(self, paths: Sequence[str], stop: Event) -> None:
         with suppress(FileNotFoundError), self._folder() as folder:
-            folder.remove([_name(path) for path in paths], stopped=stop.is_set)
-
-    def _remove_scope(self, folder: str) -> DeletedScope:  # noqa: ARG002 - the scope says the same
-        return clear_scope(self.root, self._scope)
-
-    async def _remove_scope_async(self, folder: str) -> DeletedScope:
-        return await self._pool.run(self._remove_scope, folder, stop=Event())
+            folder.remove([name_of(path) for path in paths], stopped=stop.is_set)
 
     def close(self) -> None:
         """End the idle threads. The next use starts new ones."""
@@ -252,7 +279,3 @@ class FileSystemToolResultStore(BaseToolResultStore):
 
 def _page_scan(seal: Seal, offset: int, limit: int) -> PageScan:
     return PageScan(binary=seal.kind == BINARY, size=seal.size, length=seal.length, offset=offset, limit=limit)
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]

@@ -11,17 +11,20 @@ from redis.exceptions import ReadOnlyError
 
 from haybaler.effects import Effect, Steps, await_effect
 from haybaler.errors import StoreError
+from haybaler.workers import unbroken
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import Command
 from haybaler_redis.exchange import Reply, exchange
 from haybaler_redis.failures import is_passing, is_timeout
-from haybaler_redis.unbroken import unbroken
 
 R = TypeVar("R")
 
 # Seconds before the second attempt, doubled for each further one, up to the longest.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
+# Seconds for which a cancellation waits for a round trip that changes something; one of a few megabytes takes some
+# milliseconds. The connection is as good as before then, too.
+GRACE = 1.0
 
 
 def carried_out(
@@ -36,7 +39,7 @@ def carried_out(
     :param clients: The clients.
     :param commands: The commands.
     :param retries: The most further attempts.
-    :param writes: Whether a round trip is finished in spite of a cancellation.
+    :param writes: Whether they change something, so that a round trip is finished in spite of a cancellation.
     :returns: Reply i belongs to command i; where all attempts failed, the last exception.
     """
     replies = yield from _attempt(clients, commands, writes=writes)
@@ -80,7 +83,7 @@ def _attempt(clients: Clients, commands: Sequence[Command], *, writes: bool) -> 
 
 
 def _finished(effect: Effect[R]) -> Effect[R]:
-    return Effect(effect.run, lambda: unbroken(effect.run_async()))
+    return Effect(effect.run, lambda: unbroken(effect.run_async(), seconds=GRACE))
 
 
 def _again(reply: Reply, attempt: int) -> bool:

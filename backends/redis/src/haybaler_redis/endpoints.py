@@ -24,6 +24,7 @@ OPTIONS: Mapping[str, Any] = {
     "prefix": str,
     "ttl": float,
     "max_bytes": int,
+    "max_scope_bytes": int,
     "max_connections": int,
     "connect_timeout": float,
     "timeout": float,

@@ -15,7 +15,7 @@ from haybaler_redis.clients import Clients
 from haybaler_redis.commands import Command, expire, get_range
 from haybaler_redis.effort import computed
 from haybaler_redis.failures import mapped
-from haybaler_redis.records import HEADER_BYTES, Header
+from haybaler_redis.records import HEADER_BYTES, Header, corrupt
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,10 @@ class Reading:
                 "The time to live of an entry could not be renewed.", extra={"error": type(refreshed[0]).__name__}
             )
         header = Header.parse(data, key)
-        return header, data[HEADER_BYTES:]
+        body = data[HEADER_BYTES:]
+        if len(body) != min(header.size, size):
+            raise corrupt()
+        return header, body
 
     def _range(self, key: bytes, header: Header, start: int, size: int) -> Steps[bytes]:
         # The header once more, and later than the range: if it is the same, so is what lies between.
@@ -121,6 +124,8 @@ class Reading:
         if again != header.pack():
             raise _ReplacedError
         result: bytes = data
+        if len(result) != size:  # and would be for every further range, up to a size that is not true
+            raise corrupt()
         return result
 
     def _replies(self, commands: Sequence[Command]) -> Steps[list[Any]]:

@@ -7,6 +7,7 @@ bytes suffice to read a page without the rest.
 
 import codecs
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -16,12 +17,14 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
 
-_LAYOUT = struct.Struct(">3scQQQQ")
-_MAGIC = b"hb1"  # haybaler, first layout
+_LAYOUT = struct.Struct(">3scQQQQQ")
+_MAGIC = b"hb2"  # haybaler, second layout
 _TEXT = b"t"
 _BINARY = b"b"
 
 HEADER_BYTES = _LAYOUT.size
+# The longest string of Redis, less the header of a record.
+LARGEST = 512 * 1024 * 1024 - 1024
 # Text is encoded and decoded in slices of this many characters or bytes: each takes well under a millisecond, so that
 # other threads get the interpreter in between.
 SLICE = 1024 * 1024
@@ -39,6 +42,7 @@ class Header:
         as long as sending the content.
     :param size: The size of the content in bytes.
     :param length: The size of the content in characters (text) or bytes.
+    :param written: When it was written, in milliseconds since 1970, by the clock of whoever wrote it.
     """
 
     binary: bool
@@ -46,6 +50,7 @@ class Header:
     checksum: int
     size: int
     length: int
+    written: int
 
     @classmethod
     def parse(cls, data: bytes, key: bytes) -> Self:
@@ -58,7 +63,7 @@ class Header:
         :raises CorruptEntryError: If it is not the header of a record of this key.
         """
         try:
-            magic, kind, tag, checksum, size, length = _LAYOUT.unpack_from(data)
+            magic, kind, tag, checksum, size, length, written = _LAYOUT.unpack_from(data)
         except struct.error as error:
             raise corrupt() from error
         widest = 1 if kind == _BINARY else _MAX_CHARACTER_BYTES
@@ -66,14 +71,15 @@ class Header:
             magic != _MAGIC
             or kind not in {_TEXT, _BINARY}
             or tag != xxh3_64_intdigest(key)
-            or not length <= size <= widest * length
+            or not length <= size <= min(widest * length, LARGEST)
         ):
             raise corrupt()
-        return cls(kind == _BINARY, tag, checksum, size, length)
+        return cls(kind == _BINARY, tag, checksum, size, length, written)
 
     def pack(self) -> bytes:
         """Return the bytes of the header."""
-        return _packed(self.binary, self.tag, self.checksum, self.size, self.length)
+        kind = _BINARY if self.binary else _TEXT
+        return _LAYOUT.pack(_MAGIC, kind, self.tag, self.checksum, self.size, self.length, self.written)
 
     def content(self, pieces: Sequence[bytes]) -> Content:
         """
@@ -105,14 +111,14 @@ def records(items: Sequence[tuple[bytes, Content]]) -> list[tuple[bytes, tuple[b
     :param items: The keys under which they are to stand, and their contents: text or bytes, a few megabytes in all.
     :returns: For each item its key, and header and content.
     """
-    digest, pack, made = xxh3_64_intdigest, _LAYOUT.pack, []
+    digest, pack, made, now = xxh3_64_intdigest, _LAYOUT.pack, [], _now()
     for key, content in items:
         if isinstance(content, str):
             data, kind = content.encode("utf-8", "surrogatepass"), _TEXT
         else:
             data, kind = content, _BINARY
         tag = digest(key)
-        made.append((key, (pack(_MAGIC, kind, tag, digest(data, tag), len(data), len(content)), data)))
+        made.append((key, (pack(_MAGIC, kind, tag, digest(data, tag), len(data), len(content), now), data)))
     return made
 
 
@@ -128,7 +134,8 @@ def record_in_pieces(key: bytes, content: Content) -> list[bytes]:
     pieces = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in slices]
     tag = xxh3_64_intdigest(key)
     size = sum(map(len, pieces))
-    return [_packed(isinstance(content, bytes), tag, _checksum(pieces, tag), size, len(content)), *pieces]
+    kind = _BINARY if isinstance(content, bytes) else _TEXT
+    return [_LAYOUT.pack(_MAGIC, kind, tag, _checksum(pieces, tag), size, len(content), _now()), *pieces]
 
 
 def corrupt() -> CorruptEntryError:
@@ -143,8 +150,8 @@ def _checksum(pieces: Sequence[bytes], tag: int) -> int:
     return digest.intdigest()
 
 
-def _packed(binary: bool, tag: int, checksum: int, size: int, length: int) -> bytes:
-    return _LAYOUT.pack(_MAGIC, _BINARY if binary else _TEXT, tag, checksum, size, length)
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _slices(content: Any) -> list[Any]:

@@ -8,18 +8,13 @@ from typing import Any
 from haybaler.effects import Steps, await_effect
 from haybaler.errors import StoreUnavailableError
 from haybaler.stores.protocol import DeletedScope
-from haybaler_redis.asking import RAW, ask, permitted
 from haybaler_redis.attempts import carried_out, repeated
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import BULK_KEYS, FLUSH_COMMANDS, size_of, unlink
 from haybaler_redis.exchange import nodes
 from haybaler_redis.failures import mapped, presentable
 from haybaler_redis.records import HEADER_BYTES
-
-# Keys that the server looks at in one step, in well under a millisecond: nobody else waits longer for it.
-SCAN_COUNT = 1_000
-
-_GLOB = b"\\*?[]^"
+from haybaler_redis.scanning import pattern_of, process_of, scan, sorted_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +40,7 @@ class Removing:
         commands = [unlink(keys[start : start + together]) for start in range(0, len(keys), together)]
         for start in range(0, len(commands), FLUSH_COMMANDS):
             part = commands[start : start + FLUSH_COMMANDS]
-            for reply in (yield from carried_out(self.clients, part, retries=self.retries)):
+            for reply in (yield from carried_out(self.clients, part, retries=self.retries, writes=True)):
                 if isinstance(reply, Exception):
                     raise mapped(reply, action="delete entries")
 
@@ -57,15 +52,14 @@ class Removing:
         :returns: What was removed; what was only staged is no entry.
         :raises StoreError: If it could not be done to the end.
         """
-        # A stage key may have one character before that (see `stage_key`).
-        pattern = b"*" + b"".join(b"\\" + bytes([c]) if c in _GLOB else bytes([c]) for c in start) + b"*"
+        pattern = pattern_of(start)
         removed = DeletedScope(0, 0)
         for node in (yield from self._asked(nodes)):
-            process = yield from self._asked(partial(_process, node))
+            process = yield from self._asked(partial(process_of, node))
             for _ in range(self.retries + 1):
                 found = yield from self._scanned(node, pattern, start)
                 removed = DeletedScope(removed.entries + found.entries, removed.bytes + found.bytes)
-                begun, process = process, (yield from self._asked(partial(_process, node)))
+                begun, process = process, (yield from self._asked(partial(process_of, node)))
                 if process == begun:
                     break
             else:
@@ -75,8 +69,8 @@ class Removing:
     def _scanned(self, node: dict[str, Any], pattern: bytes, start: bytes) -> Steps[DeletedScope]:
         entries = size = cursor = 0
         while True:
-            cursor, found = yield from self._asked(partial(_scan, node, cursor, pattern))
-            keys, staged = _sorted(found, start)
+            cursor, found = yield from self._asked(partial(scan, node, cursor, pattern))
+            keys, staged = sorted_out(found, start)
             for first in range(0, len(keys), FLUSH_COMMANDS):
                 freed = yield from self._freed(keys[first : first + FLUSH_COMMANDS])
                 entries, size = entries + freed.entries, size + freed.bytes
@@ -86,7 +80,8 @@ class Removing:
 
     def _freed(self, keys: Sequence[bytes]) -> Steps[DeletedScope]:
         sizes = yield from carried_out(self.clients, [size_of(key) for key in keys], retries=self.retries)
-        removed = yield from carried_out(self.clients, [unlink([key]) for key in keys], retries=self.retries)
+        unlinked = [unlink([key]) for key in keys]
+        removed = yield from carried_out(self.clients, unlinked, retries=self.retries, writes=True)
         for reply in removed:
             if isinstance(reply, Exception):
                 raise mapped(reply, action="delete a scope")
@@ -99,32 +94,3 @@ class Removing:
             return (yield from repeated(lambda: await_effect(self.clients.request(request)), retries=self.retries))
         except Exception as error:  # noqa: BLE001 - it is raised, mapped
             raise mapped(error, action="delete a scope") from presentable(error)
-
-
-def _sorted(keys: Sequence[bytes], start: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Return the keys of entries that begin in one way, and those under which a part of such an entry is staged."""
-    entries, staged = [], []
-    for key in keys:
-        lead, found, rest = key.partition(start)
-        # A longer prefix of another store has a colon in the rest; no path has one.
-        if not found or b":" in rest:
-            continue
-        if b"#" in rest and lead in {b"", b"{"}:
-            staged.append(key)
-        elif not lead:
-            entries.append(key)
-    return entries, staged
-
-
-def _scan(node: dict[str, Any], cursor: int, pattern: bytes, client: Any) -> Steps[tuple[int, list[bytes]]]:
-    reply = yield from ask(client.execute_command, "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT, **RAW, **node)
-    following, keys = reply
-    if isinstance(following, dict):  # of a cluster, by node
-        (following,) = following.values()
-    return int(following), list(keys)
-
-
-def _process(node: dict[str, Any], client: Any) -> Steps[object]:
-    """Return what names the server's process. A cursor means nothing to another one, which may pass over many keys."""
-    info = yield from permitted(client, "INFO", "server", **node)
-    return info.get("run_id") if isinstance(info, dict) else None

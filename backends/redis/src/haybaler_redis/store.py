@@ -12,19 +12,22 @@ from haybaler.effects import perform, perform_async
 from haybaler.errors import ConfigurationError, NotSerializableError, StoreError
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content
-from haybaler.stores.protocol import DeletedScope, StorePage
+from haybaler.stores.protocol import StorePage
 from haybaler_redis.clients import Clients, clients_from, clients_of
+from haybaler_redis.counting import SharedCount
 from haybaler_redis.endpoints import Endpoint, split_options
 from haybaler_redis.features import Features
+from haybaler_redis.housekeeping import RedisHousekeeping
+from haybaler_redis.listing import Listing
 from haybaler_redis.reading import Reading
+from haybaler_redis.records import LARGEST
 from haybaler_redis.removing import Removing
 from haybaler_redis.settings import TLS_FILES, Settings, milliseconds, number
+from haybaler_redis.sweeping import Sweeping
 from haybaler_redis.writing import Writing, group_bounds
 
 logger = logging.getLogger(__name__)
 
-# The longest string of Redis, less the header of a record.
-LARGEST = 512 * 1024 * 1024 - 1024
 RETRIES = 3
 # With the pauses between them, about as long as sentinels need to agree on another primary.
 SENTINEL_RETRIES = 10
@@ -34,7 +37,7 @@ _SECRETS = ("url", "password", "sentinel_password")
 _OF_A_CLIENT = ("url", "username", "password", "db", "cluster", "sentinel", "sentinel_password", *TLS_FILES)
 
 
-class RedisToolResultStore(BaseToolResultStore):
+class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
     """
     Keeps each tool result under a key of its own, in Redis (6.2 and newer) or Valkey.
 
@@ -62,6 +65,9 @@ class RedisToolResultStore(BaseToolResultStore):
     :param prefix: What every key begins with; followed by a colon.
     :param ttl: How long an entry lives from its last write or read on, in seconds; None for ever.
     :param max_bytes: The largest content that is stored, in bytes; a larger one is an `EntryTooLargeError`.
+    :param max_scope_bytes: The most bytes of the contents that lie in one scope, those of the scopes inside it not
+        counted; None for any number. A counter in the server is shared by all processes that set a bound. An entry
+        without room is a `ScopeFullError`.
     :param max_connections: The most connections of each event loop, and of all threads without one. Further calls wait.
     :param connect_timeout: Seconds for connecting.
     :param timeout: Seconds for one request. Large entries are sent and read in requests of at most 4 MB.
@@ -90,6 +96,7 @@ class RedisToolResultStore(BaseToolResultStore):
         prefix: str = "haybaler",
         ttl: float | timedelta | None = None,
         max_bytes: int = 128 * 1024 * 1024,
+        max_scope_bytes: int | None = None,
         max_connections: int = 16,
         connect_timeout: float = 5.0,
         timeout: float = 5.0,
@@ -123,6 +130,7 @@ class RedisToolResultStore(BaseToolResultStore):
             "prefix": prefix,
             "ttl": seconds,
             "max_bytes": max_bytes,
+            "max_scope_bytes": max_scope_bytes,
             "max_connections": max_connections,
             "connect_timeout": connect_timeout,
             "timeout": timeout,
@@ -139,8 +147,11 @@ class RedisToolResultStore(BaseToolResultStore):
         self._writing = Writing(self._clients, self._ttl, max_bytes, attempts)
         self._reading = Reading(self._clients, self._ttl, attempts)
         self._removing = Removing(self._clients, attempts)
+        self._listing = Listing(self._clients, self._key_prefix, attempts)
+        self._sweeping = Sweeping(self._clients, attempts)
         groups = group_bounds(self._clients, wait=pool_timeout) if group_commit else None
-        super().__init__(location=f"redis:{prefix}/", group_commit=groups)
+        super().__init__(location=f"redis:{prefix}/", group_commit=groups, max_scope_bytes=max_scope_bytes)
+        self._scope_count = SharedCount(self._clients, self._key_prefix, self._ttl, attempts)
 
     def _make_clients(self, client: object) -> Clients:
         given = self._parameters
@@ -242,12 +253,6 @@ class RedisToolResultStore(BaseToolResultStore):
 
     async def _remove_many_async(self, paths: Sequence[str]) -> None:
         await perform_async(self._removing.remove([self._key(path) for path in paths]))
-
-    def _remove_scope(self, folder: str) -> DeletedScope:
-        return perform(self._removing.remove_folder(self._key(folder)))
-
-    async def _remove_scope_async(self, folder: str) -> DeletedScope:
-        return await perform_async(self._removing.remove_folder(self._key(folder)))
 
     def warm_up(self) -> None:
         """

@@ -1,11 +1,14 @@
 """The one place where what the client or the server reports becomes an error of haybaler's tree."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from botocore import exceptions as client_errors
 
 from haybaler.errors import (
+    ConfigurationError,
     EntryTooLargeError,
     HaybalerError,
     ReferenceNotFoundError,
@@ -110,6 +113,23 @@ def mapped(error: Exception, *, action: str) -> StoreError:
         outcome = kind(f"Could not {action}: {reason}.")
     outcome.__cause__ = None if _code(error) in _OF_CREDENTIALS else error
     return outcome
+
+
+@contextmanager
+def mapping(action: str) -> Iterator[None]:
+    """
+    Map what is raised inside to the tree.
+
+    :param action: What is being done, as for `mapped`.
+    :raises StoreError: In place of any other error.
+    """
+    try:
+        yield
+    except ConfigurationError:
+        raise
+    except Exception as error:  # noqa: BLE001 - it is raised, mapped
+        failure = mapped(error, action=action)
+        raise failure from failure.__cause__
 
 
 def passing(error: Exception) -> bool:

@@ -10,7 +10,8 @@ from haybaler.stores.driver import Content, page_of, page_start
 from haybaler.stores.page_scan import PageScan
 from haybaler.stores.protocol import StorePage
 from haybaler_s3.failures import mapped
-from haybaler_s3.records import BINARY, Record
+from haybaler_s3.lifespan import Keeper
+from haybaler_s3.records import BINARY, Record, corrupt
 from haybaler_s3.requests import Requests, code_of, computed, pause
 
 # Bytes that are read at once.
@@ -37,10 +38,12 @@ class Reading:
     How entries are read.
 
     :param requests: Where requests go.
+    :param keeper: Lets entries that are read live on.
     """
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: Requests, keeper: Keeper) -> None:
         self._requests = requests
+        self._keeper = keeper
         self._settings = requests.settings
 
     def get(self, key: str) -> Steps[Content]:
@@ -50,7 +53,7 @@ class Reading:
         :param key: Its key.
         :returns: Steps that end in the content.
         """
-        record, chunks = yield from self._fetched(key)
+        record, chunks = yield from self._opened(key)
         return (yield from computed(record.size, record.content, chunks))
 
     def page(self, key: str, offset: int, limit: int) -> Steps[StorePage]:
@@ -64,7 +67,7 @@ class Reading:
         """
         for _ in range(_ATTEMPTS):
             try:
-                record, chunks = yield from self._fetched(key, (0, FIRST_BYTES))
+                record, chunks = yield from self._opened(key, (0, FIRST_BYTES))
             except ClientError as error:
                 if code_of(error) != "InvalidRange":
                     raise
@@ -92,12 +95,23 @@ class Reading:
         return scan.page()
 
     def _span(self, key: str, expected: Record, start: int, end: int) -> Steps[bytes]:
-        record, chunks = yield from self._fetched(key, (start, end))
-        if record != expected:
+        try:
+            answer, chunks = yield from self._fetched(key, (start, end))
+        except ClientError as error:
+            if code_of(error) != "InvalidRange":
+                raise
+            raise _ReplacedError from error  # by a smaller one
+        if _record(answer) != expected:
             raise _ReplacedError
         return b"".join(chunks)
 
-    def _fetched(self, key: str, span: tuple[int, int] | None = None) -> Steps[tuple[Record, list[bytes]]]:
+    def _opened(self, key: str, span: tuple[int, int] | None = None) -> Steps[tuple[Record, list[bytes]]]:
+        """Fetch an object, or the first bytes of it, and let the entry live on."""
+        answer, chunks = yield from self._fetched(key, span)
+        yield from self._keeper.alive(key, answer, renew=True)
+        return _record(answer), chunks
+
+    def _fetched(self, key: str, span: tuple[int, int] | None = None) -> Steps[tuple[dict[str, Any], list[bytes]]]:
         ranged = {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
 
         def run(client: Any) -> tuple[dict[str, Any], list[bytes]]:
@@ -122,11 +136,26 @@ class Reading:
                 cause = error.__cause__
             else:
                 if sum(map(len, chunks)) == answer["ContentLength"]:
-                    return Record.parse(answer.get("Metadata") or {}), chunks
+                    return answer, chunks
             yield from await_effect(pause(attempt))
         if isinstance(cause, Exception):
             raise mapped(cause, action="read an entry")
         raise StoreUnavailableError("Could not read an entry: the server broke off.")
+
+
+def _record(answer: dict[str, Any]) -> Record:
+    """Return what an object's metadata says, if that has the size of the object itself."""
+    record = Record.parse(answer.get("Metadata") or {})
+    if _size_of_object(answer) not in {str(record.size), None}:
+        raise corrupt()
+    return record
+
+
+def _size_of_object(answer: dict[str, Any]) -> str | None:
+    if said := answer.get("ContentRange"):
+        return str(said).rpartition("/")[2]
+    is_part = answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == 206
+    return None if is_part else str(answer["ContentLength"])
 
 
 def _read(body: Any) -> list[bytes]:

@@ -13,6 +13,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from haybaler.errors import CorruptEntryError
 from haybaler.stores.driver import Content
+from haybaler.stores.inventory import Kind
 
 METADATA = "haybaler"
 
@@ -21,6 +22,7 @@ _PIECE = 1024 * 1024
 TEXT = "t"
 BINARY = "b"
 _CONTENT_TYPES = {TEXT: "text/plain; charset=utf-8", BINARY: "application/octet-stream"}
+_WIDEST = {TEXT: 4, BINARY: 1}  # the most bytes of a character, and of a byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +57,34 @@ class Record:
 
         :param metadata: The object's own metadata; servers differ in the case of its names.
         :returns: The record.
-        :raises CorruptEntryError: If there is none.
+        :raises CorruptEntryError: If there is none, or none that haybaler would write.
         """
-        values = [value for name, value in metadata.items() if name.lower() == METADATA]
-        fields = values[0].split(".") if values else []
-        if len(fields) != 4 or fields[0] not in _CONTENT_TYPES:
-            raise corrupt()
+        value = next((value for name, value in metadata.items() if name.lower() == METADATA), "")
+        kind, *numbers = value.split(".")
         try:
-            return cls(fields[0], int(fields[1]), int(fields[2]), int(fields[3], 16))
+            size, length, checksum = (int(number, base) for number, base in zip(numbers, (10, 10, 16), strict=True))
         except ValueError:
             raise corrupt() from None
+        record = cls(kind, size, length, checksum)
+        # Python reads numbers in more forms than one.
+        if kind not in _CONTENT_TYPES or record.text != value or not length <= size <= length * _WIDEST[kind]:
+            raise corrupt()
+        return record
+
+    @property
+    def text(self) -> str:
+        """The record as it stands in the metadata."""
+        return f"{self.kind}.{self.size}.{self.length}.{self.checksum:016x}"
 
     @property
     def parameters(self) -> dict[str, object]:
         """What a request that creates the object says of it."""
-        value = f"{self.kind}.{self.size}.{self.length}.{self.checksum:016x}"
-        return {"Metadata": {METADATA: value}, "ContentType": _CONTENT_TYPES[self.kind]}
+        return {"Metadata": {METADATA: self.text}, "ContentType": _CONTENT_TYPES[self.kind]}
+
+    @property
+    def says(self) -> Kind:
+        """What kind of entry it is, in the words of a listing."""
+        return "text" if self.kind == TEXT else "binary"
 
     @property
     def fixed_width(self) -> bool:

@@ -6,10 +6,11 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from haybaler.effects import Effect, Steps, await_effect
-from haybaler.stores.names import SCOPE_MARK, is_name
+from haybaler.stores.names import is_path
 from haybaler.stores.protocol import DeletedScope
 from haybaler.workers import map_bounded
 from haybaler_s3.failures import mapped, passing
+from haybaler_s3.lifespan import is_mark
 from haybaler_s3.requests import Requests, code_of, pause
 
 # The most keys in one request for deletion; S3's limit.
@@ -19,7 +20,7 @@ SINGLE_DELETIONS = 16
 
 # How servers say that they do not know the operation, or not in the form in which the client asks: older ones want an
 # MD5 and know no CRC.
-_UNSUPPORTED = frozenset(
+UNSUPPORTED = frozenset(
     {"NotImplemented", "501", "405", "MethodNotAllowed", "MissingContentMD5", "InvalidRequest", "InvalidArgument"}
 )
 
@@ -46,7 +47,7 @@ class Removing:
             try:
                 yield from self._together(part) if len(part) > 1 else await_effect(self._one_by_one(part))
             except ClientError as error:
-                if code_of(error) not in _UNSUPPORTED or len(part) == 1:
+                if code_of(error) not in UNSUPPORTED or len(part) == 1:
                     raise
                 yield from await_effect(self._one_by_one(keys[start:]))
                 return
@@ -87,19 +88,15 @@ class Removing:
         token: dict[str, str] = {}
         while True:
             page = yield from self._requests.send("list_objects_v2", Prefix=folder, **token)
-            found = [item for item in page.get("Contents") or () if _is_path(item["Key"][len(folder) :])]
-            yield from self.remove([item["Key"] for item in found])
+            listed = page.get("Contents") or ()
+            found = [item for item in listed if is_path(item["Key"][len(folder) :])]
+            marks = [item["Key"] for item in listed if is_mark(item["Key"][len(folder) :])]
+            yield from self.remove([*(item["Key"] for item in found), *marks])
             entries += len(found)
             size += sum(item["Size"] for item in found)
             if not page.get("IsTruncated"):
                 return DeletedScope(entries, size)
             token = {"ContinuationToken": page["NextContinuationToken"]}
-
-
-def _is_path(text: str) -> bool:
-    """Whether a key goes on like one of this store, and not of another one whose longer prefix begins alike."""
-    *scopes, name = text.split("/")
-    return is_name(name) and all(scope.startswith(SCOPE_MARK) for scope in scopes)
 
 
 def _error(found: dict[str, Any]) -> tuple[str, ClientError]:

@@ -9,6 +9,7 @@ import anyio
 from botocore.exceptions import ClientError
 
 from haybaler.effects import Effect, Steps, await_effect, in_worker
+from haybaler.workers import unbroken
 from haybaler_s3.clients import Clients
 from haybaler_s3.failures import of_transport
 from haybaler_s3.settings import Settings
@@ -21,6 +22,9 @@ INLINE_BYTES = 128 * 1024
 # Seconds before the second attempt, doubled for each further one, up to the longest.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
+# Seconds for which a cancellation waits for the end of a request that changes something at once.
+GRACE = 1.0
+_CHANGING = frozenset({"put_object", "delete_object", "delete_objects"})
 
 # What passes, but is left out by the client's own retries: two requests got into each other's way, or there were many.
 _AGAIN = frozenset({"OperationAborted", "ConditionalRequestConflict", "TooManyRequests", "429"})
@@ -50,7 +54,11 @@ class Requests:
         def run(client: Any) -> Any:
             return getattr(client, operation)(Bucket=self.settings.bucket, **parameters)
 
-        return self.clients.request(run, run)
+        async def run_async(client: Any) -> Any:
+            request = run(client)
+            return await (unbroken(request, seconds=GRACE) if operation in _CHANGING else request)
+
+        return self.clients.request(run, run_async)
 
     def send(self, operation: str, **parameters: Any) -> Steps[Any]:
         """

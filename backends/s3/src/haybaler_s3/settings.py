@@ -16,6 +16,7 @@ _PREFIX_PART = re.compile(r"[A-Za-z0-9_~=-][A-Za-z0-9._~@=-]*\Z")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _SMALLEST_PART = 5 * 1024 * 1024  # S3's limit for all parts of an upload but the last
 _MOST_PARTS = 10_000  # likewise
+_LONGEST = 1e9  # seconds; no timeout is longer
 
 SECRETS = ("access_key_id", "secret_access_key", "session_token")
 
@@ -38,6 +39,8 @@ class Settings:
     :param multipart_bytes: Above this size, an entry is uploaded in parts.
     :param part_bytes: The size of a part.
     :param max_bytes: The largest entry that is accepted.
+    :param max_scope_bytes: The most bytes of one scope, or None.
+    :param ttl: Seconds that an entry lives at least from its last write or read on, or None.
     :param connect_timeout: Seconds for making a connection.
     :param read_timeout: Seconds without a byte of the answer.
     :param attempts: How often a request that may succeed the next time is tried in all.
@@ -56,6 +59,8 @@ class Settings:
     multipart_bytes: int
     part_bytes: int
     max_bytes: int
+    max_scope_bytes: int | None
+    ttl: float | None
     connect_timeout: float
     read_timeout: float
     attempts: int
@@ -65,8 +70,8 @@ class Settings:
             raise ConfigurationError("`bucket` must be the name of a bucket.")
         if self.prefix and not all(map(_PREFIX_PART.match, self.prefix.split("/"))):
             raise ConfigurationError("`prefix` consists of letters, digits and `._~@=-`, in parts separated by `/`.")
-        if "@" in urlsplit(self.endpoint_url or "").netloc:
-            raise ConfigurationError("Credentials do not belong into `endpoint_url`.")
+        if self.endpoint_url is not None:
+            _check_endpoint(self.endpoint_url)
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ConfigurationError("`access_key_id` and `secret_access_key` belong together.")
         if self.checksums not in {"when_supported", "when_required"}:
@@ -75,8 +80,9 @@ class Settings:
             raise ConfigurationError(f"`part_bytes` must be from {_SMALLEST_PART} to `multipart_bytes`.")
         if not 0 < self.max_bytes <= _MOST_PARTS * self.part_bytes:
             raise ConfigurationError(f"`max_bytes` must be from 1 to {_MOST_PARTS} times `part_bytes`.")
-        if min(self.max_concurrency, self.attempts) < 1 or min(self.connect_timeout, self.read_timeout) <= 0:
-            raise ConfigurationError("`max_concurrency`, `attempts` and the timeouts must be positive.")
+        timeouts = (self.connect_timeout, self.read_timeout)
+        if min(self.max_concurrency, self.attempts) < 1 or not all(0 < seconds <= _LONGEST for seconds in timeouts):
+            raise ConfigurationError("`max_concurrency`, `attempts` and the timeouts must be positive and finite.")
 
     def client_arguments(self) -> dict[str, Any]:
         """
@@ -120,3 +126,15 @@ class Settings:
         names = [name for name in self.__slots__ if name not in SECRETS]
         secrets = {name: secret.to_dict() for name in SECRETS if (secret := getattr(self, name)) is not None}
         return {**{name: getattr(self, name) for name in names}, **secrets}
+
+
+def _check_endpoint(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and url.isprintable()
+    except ValueError:  # its text may repeat credentials
+        raise ConfigurationError("The host or the port of `endpoint_url` is malformed.") from None
+    if "@" in parts.netloc:
+        raise ConfigurationError("Credentials do not belong into `endpoint_url`.")
+    if not is_usable:
+        raise ConfigurationError("`endpoint_url` begins with `http://` or `https://` and the name of a host.")

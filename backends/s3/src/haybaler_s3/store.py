@@ -1,36 +1,38 @@
 """The store that keeps tool results in an S3 bucket."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from datetime import timedelta
+from typing import Any, Self
 
 from haystack.utils import Secret, deserialize_secrets_inplace
 
-from haybaler.effects import Steps, perform, perform_async
-from haybaler.errors import ConfigurationError, NotSerializableError, StoreError
+from haybaler.errors import NotSerializableError, StoreError
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content, write_failure
-from haybaler.stores.protocol import DeletedScope, StorePage
+from haybaler.stores.limits import time_to_live
+from haybaler.stores.protocol import StorePage
 from haybaler.stores.url import boolean, parse_store_url
 from haybaler.workers import map_bounded
 from haybaler_s3.clients import Clients
 from haybaler_s3.expiry import ExpiryRule
-from haybaler_s3.failures import mapped
+from haybaler_s3.failures import mapping
+from haybaler_s3.housekeeping import S3Housekeeping
+from haybaler_s3.lifespan import Keeper, Lifespan
+from haybaler_s3.listing import Listing
 from haybaler_s3.reading import Reading
 from haybaler_s3.removing import Removing
 from haybaler_s3.requests import Requests
 from haybaler_s3.settings import SECRETS, Settings
+from haybaler_s3.sweeping import Sweeping
 from haybaler_s3.writing import Writing
-
-T = TypeVar("T")
 
 MIB = 1024 * 1024
 # Requests of one batch that synchronous callers have in flight.
 THREADS = 8
 
 
-class S3ToolResultStore(BaseToolResultStore):
+class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
     """
     Keeps each tool result in an object of its own, in an S3 bucket or in a store that speaks its protocol.
 
@@ -60,6 +62,9 @@ class S3ToolResultStore(BaseToolResultStore):
     :param multipart_bytes: Above this size in bytes, an entry is uploaded in parts.
     :param part_bytes: The size of a part in bytes; at least 5 MiB.
     :param max_bytes: The largest entry that is accepted, in bytes.
+    :param max_scope_bytes: As for `BaseToolResultStore`.
+    :param ttl: How long an entry lives at least from its last write or read on, in seconds, and a quarter longer at
+        most; None for ever. What has expired reads as absent, and goes with the next `sweep`.
     :param connect_timeout: Seconds for making a connection.
     :param read_timeout: Seconds without a byte of the answer.
     :param attempts: How often a request that may succeed the next time is tried in all.
@@ -85,6 +90,8 @@ class S3ToolResultStore(BaseToolResultStore):
         multipart_bytes: int = 8 * MIB,
         part_bytes: int = 5 * MIB,
         max_bytes: int = 1024 * MIB,
+        max_scope_bytes: int | None = None,
+        ttl: float | timedelta | None = None,
         connect_timeout: float = 5.0,
         read_timeout: float = 20.0,
         attempts: int = 4,
@@ -103,6 +110,8 @@ class S3ToolResultStore(BaseToolResultStore):
             multipart_bytes=multipart_bytes,
             part_bytes=part_bytes,
             max_bytes=max_bytes,
+            max_scope_bytes=max_scope_bytes,
+            ttl=time_to_live(ttl),
             connect_timeout=connect_timeout,
             read_timeout=read_timeout,
             attempts=attempts,
@@ -110,9 +119,13 @@ class S3ToolResultStore(BaseToolResultStore):
         self._clients = Clients(self._settings_of_store, session=session, client=client, sync_client=sync_client)
         self._folder = f"{prefix}/" if prefix else ""
         requests = Requests(self._settings_of_store, self._clients)
-        self._writing, self._reading, self._removing = Writing(requests), Reading(requests), Removing(requests)
+        self._keeper = Keeper(requests, Lifespan(self._settings_of_store.ttl))
+        self._writing, self._reading = Writing(requests), Reading(requests, self._keeper)
+        self._removing = Removing(requests)
         self._expiry = ExpiryRule(requests, self._folder)
-        super().__init__(location=f"s3://{bucket}/{self._folder}")
+        self._listing = Listing(requests, self._folder, self._keeper)
+        self._sweeping = Sweeping(requests, self._folder, self._keeper.lifespan, self._removing)
+        super().__init__(location=f"s3://{bucket}/{self._folder}", max_scope_bytes=max_scope_bytes)
 
     @classmethod
     def from_url(cls, url: str) -> Self:
@@ -128,25 +141,16 @@ class S3ToolResultStore(BaseToolResultStore):
         """
         options: dict[str, Any] = {
             **dict.fromkeys(("endpoint_url", "region_name", "checksums"), str),
-            **dict.fromkeys(("max_concurrency", "multipart_bytes", "part_bytes", "max_bytes", "attempts"), int),
-            **dict.fromkeys(("connect_timeout", "read_timeout"), float),
+            **dict.fromkeys(
+                ("max_concurrency", "multipart_bytes", "part_bytes", "max_bytes", "max_scope_bytes", "attempts"), int
+            ),
+            **dict.fromkeys(("connect_timeout", "read_timeout", "ttl"), float),
             "path_style": boolean,
         }
         parts = parse_store_url(url, schemes=["s3"], options=options)
         prefix = parts.path.strip("/")
         named = {"prefix": prefix, **parts.options} if prefix else parts.options
         return cls(parts.authority, **named)
-
-    def _perform(self, action: str, steps: Steps[T]) -> T:
-        with _mapped(action):
-            return perform(steps)
-
-    async def _perform_async(self, action: str, steps: Steps[T]) -> T:
-        with _mapped(action):
-            return await perform_async(steps)
-
-    def _key(self, path: str) -> str:
-        return self._folder + path
 
     def _put(self, path: str, content: Content) -> None:
         self._perform("write an entry", self._writing.put(self._key(path), content))
@@ -194,16 +198,12 @@ class S3ToolResultStore(BaseToolResultStore):
         self._remove_many([path])
 
     def _remove_many(self, paths: Sequence[str]) -> None:
-        self._perform("delete entries", self._removing.remove([self._key(path) for path in paths]))
+        keys = self._keeper.with_marks([self._key(path) for path in paths])
+        self._perform("delete entries", self._removing.remove(keys))
 
     async def _remove_many_async(self, paths: Sequence[str]) -> None:
-        await self._perform_async("delete entries", self._removing.remove([self._key(path) for path in paths]))
-
-    def _remove_scope(self, folder: str) -> DeletedScope:
-        return self._perform("delete a scope", self._removing.remove_folder(self._key(folder)))
-
-    async def _remove_scope_async(self, folder: str) -> DeletedScope:
-        return await self._perform_async("delete a scope", self._removing.remove_folder(self._key(folder)))
+        keys = self._keeper.with_marks([self._key(path) for path in paths])
+        await self._perform_async("delete entries", self._removing.remove(keys))
 
     def ensure_expiry_rule(self, days: int) -> None:
         """
@@ -228,12 +228,12 @@ class S3ToolResultStore(BaseToolResultStore):
 
     def warm_up(self) -> None:
         """Open the client of synchronous callers. The server is not asked for anything."""
-        with _mapped("open the store"):
+        with mapping("open the store"):
             self._clients.open().run()
 
     async def warm_up_async(self) -> None:
         """Open the running loop's client. The server is not asked for anything."""
-        with _mapped("open the store"):
+        with mapping("open the store"):
             await self._clients.open().run_async()
 
     def close(self) -> None:
@@ -258,14 +258,3 @@ class S3ToolResultStore(BaseToolResultStore):
         parameters = dict(data.get("init_parameters", {}))
         deserialize_secrets_inplace(parameters, keys=SECRETS)
         return super().from_dict({**data, "init_parameters": parameters})
-
-
-@contextmanager
-def _mapped(action: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigurationError:
-        raise
-    except Exception as error:  # noqa: BLE001 - it is raised, mapped
-        failure = mapped(error, action=action)
-        raise failure from failure.__cause__

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
-import anyio
 from botocore.exceptions import ClientError
 
 from haybaler.effects import Effect, Steps, await_effect, in_worker
 from haybaler.errors import EntryTooLargeError
 from haybaler.stores.driver import Content
-from haybaler.workers import clean_up, map_bounded
+from haybaler.workers import clean_up, map_bounded, unbroken
 from haybaler_s3.records import Record, encoded, parts
 from haybaler_s3.requests import Requests, code_of, computed
 
@@ -129,21 +128,7 @@ def _to_its_end(effect: Effect[R]) -> Effect[R]:
 
     A server that is still busy with a part would keep it although the upload was aborted meanwhile.
     """
-
-    async def run_async() -> R:
-        request = asyncio.ensure_future(effect.run_async())
-        try:
-            return await asyncio.shield(request)
-        except asyncio.CancelledError:
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait([request], timeout=ABORT_SECONDS)
-                request.cancel()
-                await asyncio.wait([request])
-            if not request.cancelled():
-                request.exception()  # seen, so that nobody warns of it
-            raise
-
-    return Effect(effect.run, run_async)
+    return Effect(effect.run, lambda: unbroken(effect.run_async(), seconds=ABORT_SECONDS))
 
 
 def _receipt(number: int, answer: dict[str, Any]) -> dict[str, Any]:

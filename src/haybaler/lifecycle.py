@@ -1,4 +1,4 @@
-"""Warming up and closing what hooks hold, without ever ending a run over it."""
+"""Warming up and closing what hooks and tools hold, without ever ending a run over it."""
 
 import logging
 
@@ -24,6 +24,6 @@ def run_lifecycle(name: str, *parts: object) -> Steps[None]:
             yield from await_effect(optional_method(part, name))
         except Exception as error:  # noqa: BLE001 - the Agent runs without it
             logger.warning(
-                "A part of a hook could not be warmed up or closed.",
+                "A part of a hook or toolset could not be warmed up or closed.",
                 extra={"part": type(part).__name__, "method": name, "error": describe(error)},
             )

@@ -1,0 +1,1 @@
+"""The command line, `haybaler`; needs the extra `haybaler[cli]`."""
