@@ -104,7 +104,7 @@ class BaseToolResultStore(StoreAdmission, StoreHousekeeping, StoreLifetime):
         """
         Answer reads of entries from memory, until they are released; optional for a store.
 
-        For whoever tells others references of entries that are only being written. A wrapper passes the call on.
+        For whoever tells others references of entries that are only being written. A wrapper answers itself.
 
         :param contents: Content by reference. What the holder takes out of it is read from the backend again.
         """

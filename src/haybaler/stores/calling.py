@@ -14,6 +14,7 @@ from haybaler.effects import Effect
 from haybaler.errors import CorruptEntryError, StoreError, mapped
 from haybaler.interop import asynchronous, has_asynchronous, method, optional_method
 from haybaler.stores.driver import Content, page_of
+from haybaler.stores.inventory import SweepReport
 from haybaler.stores.outcomes import SINGLE_CALLS, Outcome, has, write_async, write_now
 from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
 from haybaler.workers import map_bounded, run_in_worker
@@ -109,6 +110,17 @@ def delete_scope(store: Any) -> Effect[DeletedScope]:
     return _checked(_scope, "delete a scope", store, "delete_scope")
 
 
+def sweep(store: Any, safe_age: float) -> Effect[SweepReport]:
+    """
+    Remove what has expired in the store's scope, and what was left behind.
+
+    :param store: A store with `sweep`.
+    :param safe_age: Seconds after which what looks unfinished is taken for left behind.
+    :returns: An effect that returns how much that was and raises a `StoreError`.
+    """
+    return _checked(_report, "sweep a scope", store, "sweep", safe_age=safe_age)
+
+
 def warm_up(store: Any) -> Effect[None]:
     """
     Open early what the store can.
@@ -166,6 +178,10 @@ def _page(page: Any) -> StorePage:
 
 def _scope(removed: Any) -> DeletedScope:
     return DeletedScope(removed.entries, removed.bytes)
+
+
+def _report(swept: Any) -> SweepReport:
+    return SweepReport(swept.expired, swept.leftovers, swept.bytes, swept.elsewhere)
 
 
 def _nothing(result: object) -> None:

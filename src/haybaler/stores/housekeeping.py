@@ -97,7 +97,7 @@ class StoreHousekeeping(StoreDriver, StorePlace):
         :raises ConfigurationError: If `safe_age` is negative.
         :raises StoreError: If the backend cannot, or failed in the middle.
         """
-        seconds = _seconds(safe_age)
+        seconds = checked_age(safe_age)
         with mapped("sweep a scope"):
             return self._sweep(self._scope_path, seconds)
 
@@ -110,12 +110,19 @@ class StoreHousekeeping(StoreDriver, StorePlace):
         :raises ConfigurationError: If `safe_age` is negative.
         :raises StoreError: As `sweep`.
         """
-        seconds = _seconds(safe_age)
+        seconds = checked_age(safe_age)
         with mapped("sweep a scope"):
             return await self._sweep_async(self._scope_path, seconds)
 
 
-def _seconds(age: float | timedelta) -> float:
+def checked_age(age: float | timedelta) -> float:
+    """
+    Check a `safe_age`.
+
+    :param age: Seconds, or a time.
+    :returns: Seconds.
+    :raises ConfigurationError: If it is negative.
+    """
     seconds = age.total_seconds() if isinstance(age, timedelta) else age
     if not seconds >= 0:
         raise ConfigurationError(f"`safe_age` must not be negative; it is {age!r}.")

@@ -24,6 +24,7 @@ from haybaler.errors import (
     EntryTooLargeError,
     InvalidReferenceError,
     ReferenceNotFoundError,
+    ScopeFullError,
     StoreCircuitOpenError,
     StoreFullError,
     StoreTimeoutError,
@@ -184,6 +185,20 @@ def test_a_probe_that_tells_nothing_is_followed_by_another(check: Check) -> None
         assert store.is_open
         assert await access.read(store.reference("key")) == "content"
         assert not store.is_open
+
+    check(store, law)
+
+
+def test_a_limit_that_is_known_without_the_server_does_not_close_the_circuit(check: Check) -> None:
+    full = Fault(error=ScopeFullError("full"))
+    store, _, clock = built(reads=dict.fromkeys([1, 2, 3], DOWN), every_write=full)
+
+    async def law(access: Access) -> None:
+        await fail(access, 3)
+        clock.now += 30
+        with pytest.raises(ScopeFullError):
+            await access.write("key", "content")
+        assert store.is_open
 
     check(store, law)
 

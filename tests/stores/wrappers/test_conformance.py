@@ -16,6 +16,7 @@ import pytest
 from tests.services.proxy import Proxy
 from tests.services.redis_servers import RedisServer
 from tests.services.s3_servers import S3Server
+from tests.stores.s3_time import MadeUpTime
 from tests.stores.test_filesystem_conformance import FileConformance
 from tests.stores.test_redis_conformance import RedisConformance
 from tests.stores.test_s3_conformance import S3Conformance
@@ -25,7 +26,6 @@ from haybaler import InMemoryToolResultStore
 from haybaler.stores.protocol import ToolResultStore
 from haybaler.testing import MakeStore, StoreConformance
 from haybaler.testing.access import COLOURS, Colour
-from haybaler_filesystem import FileSystemToolResultStore
 
 WHOLE = "HAYBALER_TEST_WHOLE_MATRIX" in os.environ
 SAMPLE = 1 if WHOLE else 10
@@ -91,14 +91,18 @@ class _Around(StoreConformance):
         for name, value in ENVIRONMENT.items():
             monkeypatch.setenv(name, value)
         self.counts_as_written = build in PASSING_ON
+        self._build, self._patch = build, monkeypatch
         return lambda: build(self._store)
 
     def _store(self, name: str = "", **limits: Any) -> Any:
         raise NotImplementedError
 
     def limited(self, **limits: Any) -> ToolResultStore | None:
-        """Limits are those of the wrapped stores."""
-        return None
+        """Limits are those of the wrapped stores, which see the sizes of what is stored in them."""
+        if not self.counts_as_written and limits.keys() != {"ttl"}:
+            return None
+        limited: ToolResultStore = self._build(lambda name: self._store(name, **limits))
+        return limited
 
     def damage(self, store: ToolResultStore, reference: str) -> bool:
         return super().damage(*inside(store, reference))
@@ -106,22 +110,34 @@ class _Around(StoreConformance):
 
 class TestAroundMemory(_Around, plan=in_all_colours):
     durable = False
+    ttl = 1000.0
 
     @pytest.fixture
     def place(self) -> None:
         """Nothing is needed."""
 
     def _store(self, name: str = "", **limits: Any) -> InMemoryToolResultStore:
-        return InMemoryToolResultStore()
+        store = InMemoryToolResultStore(**limits)
+        self._made = [*getattr(self, "_made", ()), store]
+        return store
+
+    def pass_time(self, store: ToolResultStore, seconds: float) -> None:
+        for made in self._made:
+            for held in made._entries.values():
+                held.used -= seconds
 
 
 class TestAroundFiles(_Around, FileConformance, plan=in_one_colour):
+    settings: ClassVar[dict[str, Any]] = {"references": "relative"}
+    _store = FileConformance._store
+
     @pytest.fixture
     def place(self, tmp_path: Path) -> None:
-        self._folder = tmp_path
+        self._root = tmp_path / "root"
 
-    def _store(self, name: str = "", **limits: Any) -> FileSystemToolResultStore:
-        return FileSystemToolResultStore(self._folder / f"root{name}", references="relative")
+    def pass_time(self, store: ToolResultStore, seconds: float) -> None:
+        for root in self._root.parent.iterdir():
+            self._pass_time_below(root, seconds)
 
 
 class TestAroundRedis(_Around, RedisConformance, plan=in_one_colour):
@@ -140,6 +156,10 @@ class TestAroundRedis(_Around, RedisConformance, plan=in_one_colour):
 class TestAroundS3(_Around, S3Conformance, plan=in_turn):
     cancelled_at_every = SAMPLE
     _store = S3Conformance._store
+
+    def limited(self, **limits: Any) -> ToolResultStore | None:
+        self._time = MadeUpTime(self._patch)
+        return super().limited(**limits)
 
     @pytest.fixture
     def s3_proxy(self, rclone_proxy: Proxy) -> Proxy:

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from haybaler import (
     StoreUnavailableError,
     ToolResultStore,
 )
-from haybaler.errors import AsyncOnlyStoreError, CorruptEntryError, NotSerializableError
+from haybaler.errors import AsyncOnlyStoreError, ConfigurationError, CorruptEntryError, NotSerializableError
+from haybaler.stores.inventory import SweepReport
 from haybaler.stores.protocol import DeletedScope
 from haybaler.stores.writing import predictor, write_items
 from haybaler.testing import Fault, FaultyStore
@@ -35,6 +37,7 @@ pytestmark = pytest.mark.usefixtures("environment")
 SINGLE = {name: build for name, build in WRAPPERS.items() if name not in {"fallback", "tiered"}}
 ANY_STORE = {name: build for name, build in WRAPPERS.items() if name != "content-addressed"}
 LONG = "content " * 20
+OPTIONAL = ("delete", "delete_scope", "sweep")
 
 
 def of(builds: dict[str, Build]) -> pytest.MarkDecorator:
@@ -100,6 +103,23 @@ class WithMore(SyncOnly):
             self.entries.pop(reference, None)
 
 
+class Swept(InMemoryToolResultStore):
+    """A store whose entries expire at once when told to, and which may be away."""
+
+    def __init__(self) -> None:
+        super().__init__(ttl=1000)
+        self.error: list[Exception] = []
+
+    def age(self) -> None:
+        for held in self._entries.values():
+            held.used -= 2000
+
+    def _sweep(self, folder: str, safe_age: float) -> SweepReport:
+        if self.error:
+            raise self.error.pop()
+        return super()._sweep(folder, safe_age)
+
+
 @of(ANY_STORE)
 def test_a_store_with_nothing_but_write_and_read_is_wrapped(check: Check, build: Build) -> None:
     store = build(lambda name: SyncOnly())
@@ -159,7 +179,16 @@ def test_haystacks_own_store_is_wrapped(check: Check, build: Build, tmp_path: Pa
 @of(ANY_STORE)
 def test_a_wrapper_claims_no_more_than_what_it_wraps_can_do(build: Build) -> None:
     poor, able = build(lambda name: SyncOnly()), build(lambda name: InMemoryToolResultStore())
-    for name in ("reference", "scoped", "delete", "delete_async", "delete_scope", "delete_scope_async"):
+    for name in (
+        "reference",
+        "scoped",
+        "delete",
+        "delete_async",
+        "delete_scope",
+        "delete_scope_async",
+        "sweep",
+        "sweep_async",
+    ):
         assert not hasattr(poor, name)
         assert callable(getattr(able, name))
     assert predictor(poor) is None
@@ -388,6 +417,30 @@ def test_a_scope_of_a_wrapper_is_that_of_the_store(build: Build) -> None:
     assert scope.delete_scope().entries == 1
     assert isinstance(asyncio.run(store.delete_scope_async()), DeletedScope)
     assert len(inner) == 0
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("name", ["fallback", "tiered", "two places"])
+def test_a_sweep_reaches_every_store_at_the_bottom_also_after_one_that_fails(name: str, native: bool) -> None:
+    bottoms: list[Swept] = []
+
+    def make(_: str) -> Swept:
+        bottoms.append(Swept())
+        return bottoms[-1]
+
+    store = {**WRAPPERS, **TOWERS}[name](make).scoped("user")
+    for bottom in [bottom.scoped("user") for bottom in bottoms]:
+        bottom.write(key="key", content="x")
+        bottom.age()
+    bottoms[0].error.append(StoreUnavailableError("down"))
+    with pytest.raises(StoreUnavailableError):
+        asyncio.run(store.sweep_async()) if native else store.sweep()
+    assert list(map(len, bottoms)) == [1, *[0] * (len(bottoms) - 1)]
+    report = asyncio.run(store.sweep_async(safe_age=timedelta(hours=1))) if native else store.sweep(safe_age=10)
+    assert report == SweepReport(expired=1, bytes=1)
+    assert list(map(len, bottoms)) == [0] * len(bottoms)
+    with pytest.raises(ConfigurationError):
+        store.sweep(safe_age=-1)
 
 
 @pytest.mark.parametrize("build", [retrying, CircuitBreakerStore, CompressedStore])

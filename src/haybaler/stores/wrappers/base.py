@@ -1,7 +1,8 @@
 """The base class of wrappers: everything is passed on, so that a wrapper is only its idea."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, ClassVar, Self, TypeVar
 
 from haystack.core.serialization import default_from_dict, default_to_dict
@@ -13,6 +14,8 @@ from haybaler.serialization import deserialize_parts, serialized
 from haybaler.stores import calling
 from haybaler.stores.batch import EntryBatch, single
 from haybaler.stores.driver import Content, page_of
+from haybaler.stores.housekeeping import SAFE_AGE, checked_age
+from haybaler.stores.inventory import SweepReport
 from haybaler.stores.lifetime import StoreLifetime
 from haybaler.stores.names import encode_scope
 from haybaler.stores.outcomes import Outcome, has
@@ -87,16 +90,26 @@ class StoreWrapper(StoreLifetime):
         yield from self._through(calling.delete(self._first, references))
 
     def _delete_scope(self) -> Steps[DeletedScope]:
-        removed: list[DeletedScope] = []
+        removed = yield from self._of_each(calling.delete_scope)
+        return DeletedScope(sum(part.entries for part in removed), sum(part.bytes for part in removed))
+
+    def _sweep(self, safe_age: float | timedelta) -> Steps[SweepReport]:
+        seconds = checked_age(safe_age)
+        reports = yield from self._of_each(lambda store: calling.sweep(store, seconds))
+        return sum(reports, SweepReport())
+
+    def _of_each(self, operation: Callable[[Any], Effect[R]]) -> Steps[list[R]]:
+        """Have something done with each wrapped store, also after one that fails; then its error is raised."""
+        results: list[R] = []
         errors: list[StoreError] = []
         for store in self.wrapped:
             try:
-                removed.append((yield from self._through(calling.delete_scope(store))))
-            except StoreError as error:  # the others are removed first
+                results.append((yield from self._through(operation(store))))
+            except StoreError as error:
                 errors.append(error)
         if errors:
             raise errors[0]
-        return DeletedScope(sum(part.entries for part in removed), sum(part.bytes for part in removed))
+        return results
 
     def _warm_up(self) -> Steps[None]:
         for store in self.wrapped:
@@ -221,6 +234,16 @@ class StoreWrapper(StoreLifetime):
     async def delete_scope_async(self) -> DeletedScope:
         """As `BaseToolResultStore.delete_scope_async`; counted as the wrapped stores do."""
         return await perform_async(self._removed_scope())
+
+    @where_stores_have("sweep")
+    def sweep(self, *, safe_age: float | timedelta = SAFE_AGE) -> SweepReport:
+        """As `StoreHousekeeping.sweep`; counted as the wrapped stores do. To list and stat, ask these."""
+        return perform(self._sweep(safe_age))
+
+    @where_stores_have("sweep")
+    async def sweep_async(self, *, safe_age: float | timedelta = SAFE_AGE) -> SweepReport:
+        """As `StoreHousekeeping.sweep_async`; counted as the wrapped stores do."""
+        return await perform_async(self._sweep(safe_age))
 
     def warm_up(self) -> None:
         """As `ToolResultStore.warm_up`."""

@@ -10,6 +10,7 @@ from haybaler.effects import Effect, Steps, await_effect
 from haybaler.errors import (
     CorruptEntryError,
     ReferenceNotFoundError,
+    ScopeFullError,
     StoreFullError,
     is_outage,
 )
@@ -121,6 +122,12 @@ class CircuitBreakerStore(StoreWrapper):
 
 def _worked(results: Sequence[object]) -> bool | None:
     """Whether the store answered; None if it does not show, since it may have been refused on the way there."""
-    if any(not isinstance(result, Exception) or isinstance(result, _ANSWERS) for result in results):
+    if any(map(_is_answer, results)):
         return True
     return False if any(map(is_outage, results)) else None
+
+
+def _is_answer(result: object) -> bool:
+    if not isinstance(result, Exception):
+        return True
+    return isinstance(result, _ANSWERS) and not isinstance(result, ScopeFullError)  # which may be counted here

@@ -9,6 +9,7 @@ from haybaler.errors import (
     CorruptEntryError,
     InvalidReferenceError,
     ReferenceNotFoundError,
+    ScopeFullError,
     StoreError,
     StoreUnavailableError,
 )
@@ -31,6 +32,8 @@ _EACH = 256
 class FallbackStore(StoreWrapper):
     """
     Writes to a second store what the first cannot take because it is away, does not answer in time, or is full.
+
+    What the first refuses because of its `max_bytes` or `max_scope_bytes` stays refused.
 
     ```python
     redis = CircuitBreakerStore(RedisToolResultStore("redis://localhost:6379/0"))
@@ -78,7 +81,7 @@ class FallbackStore(StoreWrapper):
         taken = [outcome for outcome in outcomes if isinstance(outcome, str)]
         if taken and self._shares_references:
             yield from self._remove_older(taken)
-        fallen = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, StoreUnavailableError)]
+        fallen = [index for index, outcome in enumerate(outcomes) if _may_fall(outcome)]
         if fallen:
             caught = yield from self._write_second([entries[index] for index in fallen])
             for index, outcome in zip(fallen, caught, strict=True):
@@ -165,3 +168,8 @@ class FallbackStore(StoreWrapper):
                 errors.append(error)
         if len(errors) == len(self.wrapped):
             raise errors[0]
+
+
+def _may_fall(outcome: Outcome) -> bool:
+    # That a scope may hold no more is a decision, and so is that an entry is too large.
+    return isinstance(outcome, StoreUnavailableError) and not isinstance(outcome, ScopeFullError)
