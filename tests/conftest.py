@@ -1,5 +1,6 @@
 """Settings of the whole test run."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +23,21 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(autouse=True)
-def loop_guard() -> Iterator[BlockBuster]:
-    """Raise where anything blocks a running event loop, in any test that starts one."""
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collections, which many tests ask for: they live to the end."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def session_guard() -> Iterator[BlockBuster]:
+    """Make what watches event loops once: that takes longer than most tests."""
     with blockbuster_ctx() as guard:
         yield guard
+
+
+@pytest.fixture(autouse=True)
+def loop_guard(session_guard: BlockBuster) -> BlockBuster:
+    """Raise where anything blocks a running event loop, in any test that starts one, whatever the test before did."""
+    session_guard.activate()
+    return session_guard

@@ -62,10 +62,10 @@ def test_whatever_becomes_of_what_is_stored_it_is_a_content_or_an_error(
     contents = [content for content in CONTENTS if isinstance(content, str) or store.supports_binary_content]
     entries = [StoreEntry(f"key {number}", content) for number, content in enumerate(contents)]
     references = store.write_many(entries)
-    stored = [value for bottom in bottoms for value in bottom._entries.values()]
+    stored = [held.content for bottom in bottoms for held in bottom._entries.values()]
     for bottom in bottoms:
-        for path, value in bottom._entries.items():
-            bottom._entries[path] = spoilt(random, value, stored)
+        for held in bottom._entries.values():
+            held.content = spoilt(random, held.content, stored)
     for reference, content in zip(references, contents, strict=True):
         for read in (store.read, lambda one: store.read_page(one, offset=0, limit=1_000_000).content):
             try:
