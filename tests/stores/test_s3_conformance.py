@@ -29,6 +29,7 @@ class S3Conformance(StoreConformance):
         self._address = s3_proxy.address if is_taken_away else s3_proxy.server
 
     ttl = 1000.0
+    most_in_flight = 3 * 50 + 2  # for 50 requests: their own tasks, and two that aiohttp and each cancellation need
 
     @pytest.fixture
     def make_store(self, place: None, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
