@@ -1,14 +1,15 @@
 """
 Every wrapper keeps every law of a store, around a store of each kind.
 
-Around memory, each wrapper has all laws in all colours. Around files and Redis, each has all laws in one colour, which
-changes from law to law and from wrapper to wrapper. Around S3, where the kit takes longest, the wrappers take turns at
-the laws. Other processes have a module of their own, which starts one for all. With `HAYBALER_TEST_WHOLE_MATRIX=1`,
-everything is run around everything, in all colours and at every point of cancellation, which takes half an hour.
+Around memory, each wrapper has all laws in all colours, and towers of them take turns. Around files and Redis, each has
+all laws in one colour, which changes from law to law and from wrapper to wrapper. Around S3, where the kit takes
+longest, wrappers and towers take turns at the laws. Other processes have a module of their own, which starts one for
+all. With `HAYBALER_TEST_WHOLE_MATRIX=1`, everything is run around everything, in all colours and at every point of
+cancellation, which takes more than half an hour.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,15 +40,15 @@ Plan = Callable[[int], Cases]
 
 
 def in_all_colours(law: int) -> Cases:
-    return [(name, colour) for name in WRAPPERS for colour in COLOURS] + in_one_colour(law, TOWERS)
+    return [(name, colour) for name in WRAPPERS for colour in COLOURS] + in_turn(law, TOWERS)
 
 
-def in_one_colour(law: int, builds: Iterable[str] = WRAPPERS) -> Cases:
+def in_one_colour(law: int, builds: Collection[str] = WRAPPERS) -> Cases:
     return [(name, COLOURS[(law + number) % len(COLOURS)]) for number, name in enumerate(builds)]
 
 
-def in_turn(law: int) -> Cases:
-    return [in_one_colour(law, BUILDS)[law % len(BUILDS)]]
+def in_turn(law: int, builds: Collection[str] = BUILDS) -> Cases:
+    return [in_one_colour(law, builds)[law % len(builds)]]
 
 
 def whole(law: int) -> Cases:

@@ -8,10 +8,9 @@ import pytest
 from tests.stores.wrappers.around import TOWERS, WRAPPERS, Build
 
 from haybaler import EncryptedStore, InMemoryToolResultStore, StoreEntry, StoreError
-from haybaler.testing.corpus import BYTES, TEXTS
 
 BUILDS: dict[str, Build] = {**WRAPPERS, **TOWERS}
-CONTENTS: list[str | bytes] = [*TEXTS.values(), *BYTES.values(), "content " * 200]
+CONTENTS: list[str | bytes] = ["", "short", "é\ud800", "hb:z1:s", "content " * 200, "other " * 200, b"", b"\xff\0" * 30]
 MARKS = [f"hb:{kind}1{end}" for kind in "zetc" for end in ":;"]
 # A tag and a header that claims an enormous, a negative or no size, in front of anything.
 HEADS = ["", "=", "=t", "l", "s", "a", "st" + "\xff" * 8, "zb" + "\x7f" + "\xff" * 7, "zt" + "\0" * 8]
@@ -45,7 +44,9 @@ def spoilt(random: Random, stored: Any, others: list[Any]) -> Any:
 
 
 @pytest.mark.usefixtures("environment")
-@pytest.mark.parametrize(("kind", "seed"), [(InMemoryToolResultStore, 1), (TextOnly, 2)])
+@pytest.mark.parametrize(
+    ("kind", "seed"), [(kind, seed) for kind in (InMemoryToolResultStore, TextOnly) for seed in range(3)]
+)
 @pytest.mark.parametrize("name", [*WRAPPERS, *TOWERS])
 def test_whatever_becomes_of_what_is_stored_it_is_a_content_or_an_error(
     name: str, kind: type[InMemoryToolResultStore], seed: int
