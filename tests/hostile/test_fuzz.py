@@ -102,10 +102,15 @@ def test_a_redis_header_is_what_was_packed_or_damage(data: st.DataObject, key: b
     assert header.length <= header.size <= 4 * header.length
 
 
+def untimed(record: bytes) -> bytes:
+    """Leave out the time of writing, which ends the header."""
+    return record[: HEADER_BYTES - 8] + record[HEADER_BYTES:]
+
+
 @given(data=st.data(), key=st.binary(max_size=20), content=contents)
 def test_a_redis_record_gives_its_content_or_damage(data: st.DataObject, key: bytes, content: str | bytes) -> None:
     whole = b"".join(record_in_pieces(key, content))
-    assert whole == b"".join(records([(key, content)])[0][1])
+    assert untimed(whole) == untimed(b"".join(records([(key, content)])[0][1]))
     cut = data.draw(st.integers(HEADER_BYTES, len(whole)))
     assert Header.parse(whole, key).content([whole[HEADER_BYTES:cut], whole[cut:]]) == content
     record = data.draw(changed(whole, st.binary(max_size=4)))
