@@ -68,8 +68,8 @@ def test_a_thousand_runs_write_over_few_connections_in_few_round_trips(
     assert asyncio.run(write()) == _references(store, 1_000)
     assert 1 <= peak <= 4
     if kind == VALKEY or ttl is None:
-        assert _calls(server, "set") == 4
-        assert _calls(server, "mset", "msetex") == 1
+        assert 4 <= _calls(server, "set") <= 8
+        assert 1 <= _calls(server, "mset", "msetex") <= 4
     else:
         assert _calls(server, "set") == 1_000
     for number in range(0, 1_000, 97):

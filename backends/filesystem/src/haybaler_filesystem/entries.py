@@ -275,9 +275,10 @@ class EntryFolder:
         :raises FileNotFoundError: If there is none.
         :raises CorruptEntryError: If something else has its name.
         """
-        with self._open_to_read(name_of(path)) as file:
+        name = name_of(path)
+        with self._open_to_read(name) as file:
             status = self._alive(file)
-        return Kinds(self._folder).described(path, status)
+        return Kinds(self._folder, only=name).described(path, status)
 
 
 def _go_on(stopped: Callable[[], bool]) -> None:

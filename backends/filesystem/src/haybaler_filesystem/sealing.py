@@ -156,12 +156,14 @@ class Kinds:
     Which kind each entry of a folder is, as the names of the seals say at one moment.
 
     :param folder: The folder of the entries.
+    :param only: The name of the only entry that is asked for; None for all.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, only: str | None = None) -> None:
         self._seals: dict[tuple[str, int], Seal] = {}
+        begin = "" if only is None else f"{only}."
         with suppress(FileNotFoundError, CorruptEntryError), folder.child(SEALS, create=False) as seals:
-            parsed = map(Seal.parse, seals.names())
+            parsed = (Seal.parse(name) for name in seals.names() if name.startswith(begin))
             self._seals.update(((seal.name, seal.inode), seal) for seal in parsed if seal is not None)
 
     def described(self, path: str, status: os.stat_result) -> StoredEntry:
