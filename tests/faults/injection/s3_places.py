@@ -73,7 +73,7 @@ S3_FAULTS = [
     Fault("S3", "403", partial(_answering, Answer(403, "AccessDenied")), delay=3.0, share=SHARE),
     Fault("S3", "bodies that break off", partial(_answering, Answer(truncate=True)), delay=3.0, share=SHARE),
     Fault("S3", "connections reset", partial(_answering, Answer(reset=True)), delay=6.0, share=SHARE),
-    Fault("S3", f"an answer after {LATE:.0f} s", partial(_answering, Answer(), delay=LATE), delay=10.0, share=SHARE),
+    Fault("S3", f"an answer after {LATE:.0f} s", partial(_answering, Answer(), delay=LATE), delay=15.0, share=SHARE),
     Fault("S3", "no way to the server", partial(_behind_a_proxy, _cut), delay=6.0, share=SHARE),
     Fault("S3", "nothing goes through for a while", partial(_behind_a_proxy, _held_up), delay=6.0, share=SHARE),
 ]
