@@ -56,6 +56,19 @@ def in_worker(function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
     return (yield from await_effect(Effect(lambda: function(*args), lambda: run_in_worker(function, *args))))
 
 
+def computed(function: Callable[[*Ts], R], *args: *Ts, size: int, inline: int) -> Steps[R]:
+    """
+    Call a function that works on contents: at once if there is little of it, as `in_worker` does if there is much.
+
+    :param function: What to call; it touches nothing that changes meanwhile.
+    :param args: Its positional arguments.
+    :param size: How much it works on, roughly, in characters or bytes.
+    :param inline: Up to how much it takes no more than a millisecond or two.
+    :returns: What the function returned.
+    """
+    return function(*args) if size <= inline else (yield from in_worker(function, *args))
+
+
 def is_asynchronous() -> Steps[bool]:
     """
     Tell which driver carries out the steps.

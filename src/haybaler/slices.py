@@ -38,7 +38,7 @@ def in_slices(items: Iterable[T]) -> Iterator[T]:
 
 def give_way() -> None:
     """
-    Let another thread that waits for the interpreter lock have it, for the twentieth part of a millisecond.
+    Let another thread that waits for the interpreter lock have it, for less than the tenth part of a millisecond.
 
     An event loop lets go of the lock in each of its passes, but has it back before another thread is awake; and that
     thread's 5 ms, after which it would be given the lock, begin anew each time. So a loop that is busy with short

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from haybaler.effects import Effect, Steps
-from haybaler_s3 import lifespan, listing, sweeping
+from haybaler_s3 import lifespan, sweeping
 from haybaler_s3.lifespan import Keeper
 from haybaler_s3.requests import Requests
 
@@ -43,7 +43,7 @@ class MadeUpTime:
                 self._correct(answer, key)
             return (yield from alive(keeper, key, answer, renew=renew))
 
-        for module in (lifespan, listing, sweeping):
+        for module in (lifespan, sweeping):
             patch.setattr(module, "server_time", later)
         patch.setattr(Requests, "once", noting)
         patch.setattr(Requests, "send", send)

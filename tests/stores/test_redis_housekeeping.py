@@ -3,18 +3,17 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 import redis
 from tests.services.redis_servers import RedisServer, redis_server
+from tests.stores.restarts import scan_with_a_restart
 from xxhash import xxh3_64_intdigest
 
-from haybaler.effects import Steps, in_worker
 from haybaler.errors import CorruptEntryError, ReferenceNotFoundError, StoreUnavailableError
 from haybaler.stores.inventory import SweepReport
 from haybaler.stores.protocol import StoreEntry
-from haybaler_redis import RedisToolResultStore, listing, scanning
+from haybaler_redis import RedisToolResultStore, listing
 from haybaler_redis.records import HEADER_BYTES, Header
 from haybaler_redis.staging import stage_key
 
@@ -94,22 +93,9 @@ def test_looking_at_an_entry_or_listing_it_does_not_renew_its_time_to_live(valke
 def test_a_server_that_is_started_again_while_entries_are_listed_is_an_error_and_no_short_list(
     prefix: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = 0
-
-    def scan(node: dict[str, Any], cursor: int, pattern: bytes, client: Any) -> Steps[tuple[int, list[bytes]]]:
-        nonlocal steps
-        steps += 1
-        if steps == 3:
-            yield from in_worker(restart)
-        return (yield from scanning.scan(node, cursor, pattern, client))
-
-    def restart() -> None:
-        server.process.kill()
-        server.process.start()
-
     with redis_server(lasting=True) as server, RedisToolResultStore(server.url, prefix=prefix) as store:
         store.write_many([StoreEntry(str(number), "x") for number in range(5_000)])
-        monkeypatch.setattr(listing, "scan", scan)
+        monkeypatch.setattr(listing, "scan", scan_with_a_restart(server))
         with pytest.raises(StoreUnavailableError):
             references(store, is_async=is_async)
 

@@ -3,15 +3,14 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from tests.services.redis_servers import RedisServer, redis_server
+from tests.stores.restarts import scan_with_a_restart
 
-from haybaler.effects import Steps, in_worker
 from haybaler.errors import ReferenceNotFoundError, StoreError
 from haybaler.stores.protocol import DeletedScope, StoreEntry
-from haybaler_redis import RedisToolResultStore, removing, scanning
+from haybaler_redis import RedisToolResultStore, removing
 from haybaler_redis.commands import BULK_KEYS
 from haybaler_redis.scanning import SCAN_COUNT
 from haybaler_redis.staging import stage_key
@@ -61,24 +60,11 @@ def test_a_scope_is_removed_to_its_end_although_the_server_restarts_meanwhile(
     prefix: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cursor of the old process means nothing to the new one."""
-    steps = 0
-
-    def scan(node: dict[str, Any], cursor: int, pattern: bytes, client: Any) -> Steps[tuple[int, list[bytes]]]:
-        nonlocal steps
-        steps += 1
-        if steps == 3:
-            yield from in_worker(restart)
-        return (yield from scanning.scan(node, cursor, pattern, client))
-
-    def restart() -> None:
-        server.process.kill()
-        server.process.start()
-
     with redis_server(lasting=True) as server:
         with RedisToolResultStore(server.url, prefix=prefix) as store:
             scope = store.scoped("a")
             scope.write_many([StoreEntry(str(number), "x") for number in range(5_000)])
-            monkeypatch.setattr(removing, "scan", scan)
+            monkeypatch.setattr(removing, "scan", scan_with_a_restart(server))
             deleted = asyncio.run(scope.delete_scope_async()) if is_async else scope.delete_scope()
         assert deleted == DeletedScope(5_000, 5_000)
         assert server.client.dbsize() == 0

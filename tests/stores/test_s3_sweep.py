@@ -11,7 +11,7 @@ from tests.services.s3_servers import BUCKET, S3Server
 from haybaler.errors import ConfigurationError, ReferenceNotFoundError
 from haybaler.stores.inventory import SweepReport
 from haybaler.stores.protocol import DeletedScope, StoreEntry
-from haybaler_s3 import S3ToolResultStore, lifespan, listing, sweeping
+from haybaler_s3 import S3ToolResultStore, lifespan, sweeping
 from haybaler_s3.requests import Requests
 
 pytestmark = pytest.mark.usefixtures("s3_environment")
@@ -41,7 +41,7 @@ class Clock:
         def server_time(answer: Mapping[str, Any]) -> Any:
             return real(answer) + timedelta(seconds=self.later)
 
-        for module in (lifespan, listing, sweeping):
+        for module in (lifespan, sweeping):
             monkeypatch.setattr(module, "server_time", server_time)
 
 

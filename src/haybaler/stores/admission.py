@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import compress
 
-from haybaler.effects import Effect, Steps, await_effect, in_worker
+from haybaler.effects import Effect, Steps, await_effect, computed
 from haybaler.errors import ScopeFullError, StoreError
 from haybaler.stores.driver import Content, StoreDriver
 from haybaler.stores.inventory import EntryPage
@@ -107,9 +107,7 @@ class StoreAdmission(StoreDriver):
 def _sizes(items: Sequence[Item]) -> Steps[list[int]]:
     contents = [content for _, content in items]
     wide = sum(len(content) for content in contents if isinstance(content, str) and not content.isascii())
-    if wide > _INLINE:
-        return (yield from in_worker(_sizes_of, contents))
-    return _sizes_of(contents)
+    return (yield from computed(_sizes_of, contents, size=wide, inline=_INLINE))
 
 
 def _sizes_of(contents: Sequence[Content]) -> list[int]:

@@ -1,5 +1,6 @@
 """Each wrapper, and towers of them, around stores that a test makes."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -103,3 +104,24 @@ def _is_there(store: Any, reference: str) -> bool:
     except ReferenceNotFoundError:
         return False
     return True
+
+
+def noting_threads(kind: Any, threads: list[str]) -> Any:
+    """
+    Return a class of stores that notes in which threads contents are encoded and decoded.
+
+    :param kind: `CompressedStore` or `EncryptedStore`.
+    :param threads: Where the names go, in order.
+    :returns: The class.
+    """
+
+    class Spied(kind):  # type: ignore[misc]
+        def _encoded(self, name: str, content: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return super()._encoded(name, content)
+
+        def _decoded(self, name: str, stored: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return super()._decoded(name, stored)
+
+    return Spied

@@ -3,12 +3,12 @@
 import importlib
 import os
 import struct
-import threading
 import zlib
 from typing import Any
 
 import pytest
 from tests.stores.examples import AsyncOnlyStore
+from tests.stores.wrappers.around import noting_threads
 from tests.stores.wrappers.conftest import Check
 
 from haybaler import CompressedStore, CorruptEntryError, InMemoryToolResultStore, StoreEntry
@@ -213,15 +213,6 @@ def test_a_store_that_only_holds_text_holds_compressed_text() -> None:
 def test_long_contents_are_worked_on_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
 
-    class Spied(CompressedStore):
-        def _encoded(self, name: str, content: Any) -> Any:
-            threads.append(threading.current_thread().name)
-            return super()._encoded(name, content)
-
-        def _decoded(self, name: str, stored: Any) -> Any:
-            threads.append(threading.current_thread().name)
-            return super()._decoded(name, stored)
-
     async def law(access: Access) -> None:
         for content in ("short", "x" * 2_000):
             await access.read(await access.write("key", content))
@@ -233,7 +224,7 @@ def test_long_contents_are_worked_on_off_the_event_loop(monkeypatch: pytest.Monk
         assert len(threads) == 4
         assert "MainThread" not in threads
 
-    run_law(law, Spied(InMemoryToolResultStore()), ASYNC)
+    run_law(law, noting_threads(CompressedStore, threads)(InMemoryToolResultStore()), ASYNC)
 
 
 def test_a_large_batch_is_encoded_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ Around memory, each wrapper has all laws in all colours, and towers of them take
 all laws in one colour, which changes from law to law and from wrapper to wrapper. Around S3, where the kit takes
 longest, wrappers and towers take turns at the laws, without those about a thousand entries. Other processes have a
 module of their own, which starts one for all. With `HAYBALER_TEST_WHOLE_MATRIX=1`, everything is run around everything,
-in all colours and at every point of cancellation, which takes more than half an hour.
+in all colours and at every point of cancellation, which takes long.
 """
 
 import os

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 import logging
-import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from haystack.utils import Secret
 from tests.stores.examples import AsyncOnlyStore
-from tests.stores.wrappers.around import ENVIRONMENT, NEW_KEY, OLD_KEY, encrypted
+from tests.stores.wrappers.around import ENVIRONMENT, NEW_KEY, OLD_KEY, encrypted, noting_threads
 from tests.stores.wrappers.conftest import Check
 
 from haybaler import CorruptEntryError, EncryptedStore, InMemoryToolResultStore, StoreEntry, StoreError
@@ -303,17 +302,7 @@ def test_a_content_that_the_wrapped_store_would_refuse_never_reaches_it_in_the_c
 
 def test_long_contents_are_encrypted_off_the_event_loop_and_piece_by_piece() -> None:
     threads: list[str] = []
-
-    class Spied(EncryptedStore):
-        def _encoded(self, name: str, content: Any) -> Any:
-            threads.append(threading.current_thread().name)
-            return super()._encoded(name, content)
-
-        def _decoded(self, name: str, stored: Any) -> Any:
-            threads.append(threading.current_thread().name)
-            return super()._decoded(name, stored)
-
-    store = Spied(InMemoryToolResultStore(), keys=[NEW])
+    store = noting_threads(EncryptedStore, threads)(InMemoryToolResultStore(), keys=[NEW])
     content = bytes(range(256)) * 10_000
 
     async def use() -> None:

@@ -1,30 +1,15 @@
-"""Where work on bytes is done: at once if it is short; off the event loop, beside other things, if it is long."""
+"""How much work on bytes is done at once, and how round trips go on beside each other."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar, TypeVarTuple
+from typing import TypeVar
 
-from haybaler.effects import Effect, Steps, await_effect, in_worker, perform, perform_async
+from haybaler.effects import Effect, Steps, await_effect, perform, perform_async
 from haybaler.workers import map_bounded
 
 R = TypeVar("R")
-Ts = TypeVarTuple("Ts")
 
 # Up to this size the work takes a millisecond or two, which a worker thread would rather add to than take away.
 INLINE_BYTES = 2 * 1024 * 1024
-
-
-def computed(size: int, function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
-    """
-    Call a function that encodes, decodes or sums up bytes.
-
-    :param size: How many bytes, roughly.
-    :param function: What to call; it touches nothing that changes meanwhile.
-    :param args: Its positional arguments.
-    :returns: What the function returned.
-    """
-    if size <= INLINE_BYTES:
-        return function(*args)
-    return (yield from in_worker(function, *args))
 
 
 def side_by_side(parts: Sequence[Callable[[], Steps[R]]], *, limit: int) -> Steps[list[R]]:

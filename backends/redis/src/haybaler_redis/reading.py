@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from haybaler.effects import Steps
+from haybaler.effects import Steps, computed
 from haybaler.errors import ReferenceNotFoundError, StoreUnavailableError
 from haybaler.stores.driver import Content, page_of
 from haybaler.stores.page_scan import PageScan
@@ -13,7 +13,7 @@ from haybaler.stores.protocol import StorePage
 from haybaler_redis.attempts import carried_out
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import Command, expire, get_range
-from haybaler_redis.effort import computed
+from haybaler_redis.effort import INLINE_BYTES
 from haybaler_redis.failures import mapped
 from haybaler_redis.records import HEADER_BYTES, Header, corrupt
 
@@ -62,7 +62,7 @@ class Reading:
                     pieces.append((yield from self._range(key, header, start, size)))
             except _ReplacedError:
                 continue
-            return (yield from computed(header.size, header.content, pieces))
+            return (yield from computed(header.content, pieces, size=header.size, inline=INLINE_BYTES))
         raise _busy()
 
     def page(self, key: bytes, offset: int, limit: int) -> Steps[StorePage]:

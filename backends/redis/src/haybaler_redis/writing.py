@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain
 from math import ceil
 
-from haybaler.effects import Steps, await_effect
+from haybaler.effects import Steps, await_effect, computed
 from haybaler.errors import EntryTooLargeError, StoreError, StoreFullError, StoreUnavailableError
 from haybaler.stores.driver import Content
 from haybaler.stores.group_commit import GroupCommit
@@ -20,7 +20,7 @@ from haybaler_redis.commands import (
     set_one,
     split_flushes,
 )
-from haybaler_redis.effort import computed, side_by_side
+from haybaler_redis.effort import INLINE_BYTES, side_by_side
 from haybaler_redis.exchange import Reply
 from haybaler_redis.failures import is_passing, is_timeout, mapped, presentable
 from haybaler_redis.records import HEADER_BYTES, record_in_pieces, records
@@ -29,8 +29,7 @@ from haybaler_redis.staging import staged
 # Round trips of one batch at a time: while the server takes one in, the next is made.
 FLUSHES_IN_FLIGHT = 2
 
-# Groups' worth of entries that one caller may write while nobody else does without being divided into groups, which
-# would take as long as a third of the writing.
+# Groups' worth of entries that one caller may write while nobody else does, without the work of dividing them.
 UNDIVIDED = 16
 # An entry up to this size goes in one command, a larger one piece by piece.
 WHOLE_BYTES = 4 * 1024 * 1024
@@ -134,7 +133,7 @@ class Writing:
     def _send(self, flush: "_Flush", *, in_bulk: bool, retries: int) -> Steps[list[Outcome]]:
         if flush.size > WHOLE_BYTES:
             ((key, content),) = flush.items
-            pieces = yield from computed(flush.size, record_in_pieces, key, content)
+            pieces = yield from computed(record_in_pieces, key, content, size=flush.size, inline=INLINE_BYTES)
             if (size := sum(map(len, pieces)) - HEADER_BYTES) > self.max_bytes:
                 return [self._refusal(size)]
             return [(yield from staged(self.clients, key, pieces, self.ttl, retries))]

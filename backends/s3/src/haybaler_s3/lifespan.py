@@ -7,7 +7,7 @@ as well, but could bring back what somebody is replacing at the same moment. All
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -116,6 +116,27 @@ def is_mark(text: str) -> bool:
     """Whether a key goes on like one of a mark, after the folder of a store."""
     entry = marked_by(text)
     return entry is not None and is_path(entry)
+
+
+def ages_of(
+    answer: Mapping[str, Any], folder: str, marks: dict[str, datetime]
+) -> Iterator[tuple[Mapping[str, Any], float]]:
+    """
+    Tell how long ago each entry of a page of a listing was last written or marked. Marks come before their entries.
+
+    :param answer: The page.
+    :param folder: What stands before a path in every key.
+    :param marks: The marks whose entries have not come yet, with their dates; those of this page are added and used up.
+    :returns: What the server says of each entry, and the seconds.
+    """
+    now = server_time(answer)
+    for found in answer.get("Contents") or ():
+        key, written = found["Key"], found["LastModified"]
+        path = key.removeprefix(folder)
+        if is_mark(path):
+            marks[str(marked_by(key))] = written
+        elif is_path(path):
+            yield found, (now - max(written, marks.pop(key, written))).total_seconds()
 
 
 def server_time(answer: Mapping[str, Any]) -> datetime:

@@ -7,8 +7,7 @@ from typing import Any
 
 from haybaler.effects import Steps
 from haybaler.stores.inventory import EntryPage, StoredEntry
-from haybaler.stores.names import is_path
-from haybaler_s3.lifespan import Keeper, is_mark, marked_by, server_time
+from haybaler_s3.lifespan import Keeper, ages_of
 from haybaler_s3.records import Record
 from haybaler_s3.requests import Requests
 
@@ -70,13 +69,7 @@ class Listing:
         )
 
     def _entries(self, answer: Mapping[str, Any], marks: dict[str, datetime]) -> Iterator[StoredEntry]:
-        now = server_time(answer)
-        for found in answer.get("Contents") or ():
-            key, written = found["Key"], found["LastModified"]
-            path = key.removeprefix(self._folder)
-            if is_mark(path):
-                marks[str(marked_by(key))] = written
-            elif is_path(path):
-                used = max(written, marks.pop(key, written))
-                if not self._keeper.lifespan.is_over((now - used).total_seconds()):
-                    yield StoredEntry(path, found["Size"], written.astimezone(UTC))
+        for found, age in ages_of(answer, self._folder, marks):
+            if not self._keeper.lifespan.is_over(age):
+                path = found["Key"].removeprefix(self._folder)
+                yield StoredEntry(path, found["Size"], found["LastModified"].astimezone(UTC))

@@ -4,7 +4,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from haybaler.effects import Steps, await_effect
+from haybaler.effects import Steps, await_effect, computed
 from haybaler.errors import StoreUnavailableError
 from haybaler.stores.driver import Content, page_of, page_start
 from haybaler.stores.page_scan import PageScan
@@ -12,7 +12,7 @@ from haybaler.stores.protocol import StorePage
 from haybaler_s3.failures import mapped
 from haybaler_s3.lifespan import Keeper
 from haybaler_s3.records import BINARY, Record, corrupt
-from haybaler_s3.requests import Requests, code_of, computed, pause
+from haybaler_s3.requests import INLINE_BYTES, Requests, code_of, pause
 
 # Bytes that are read at once.
 CHUNK = 1024 * 1024
@@ -54,7 +54,7 @@ class Reading:
         :returns: Steps that end in the content.
         """
         record, chunks = yield from self._opened(key)
-        return (yield from computed(record.size, record.content, chunks))
+        return (yield from computed(record.content, chunks, size=record.size, inline=INLINE_BYTES))
 
     def page(self, key: str, offset: int, limit: int) -> Steps[StorePage]:
         """
@@ -73,7 +73,9 @@ class Reading:
                     raise
                 return page_of((yield from self.get(key)), offset, limit)  # it is empty
             if sum(map(len, chunks)) == record.size:
-                return page_of((yield from computed(record.size, record.content, chunks)), offset, limit)
+                return page_of(
+                    (yield from computed(record.content, chunks, size=record.size, inline=INLINE_BYTES)), offset, limit
+                )
             try:
                 return (yield from self._scanned(key, record, b"".join(chunks), offset, limit))
             except _ReplacedError:
@@ -86,7 +88,7 @@ class Reading:
         )
         exact = page_start(offset, record.length) + max(limit, 0) if record.fixed_width else 0
         held, data, span = 0, first, FIRST_SPAN
-        while (yield from computed(len(data), _feed, scan, held, data)):
+        while (yield from computed(_feed, scan, held, data, size=len(data), inline=INLINE_BYTES)):
             assert scan.wanted is not None  # noqa: S101 - or it would not want more
             held, least = scan.wanted
             end = exact or held + max(span, least)

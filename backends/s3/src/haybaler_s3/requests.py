@@ -2,13 +2,12 @@
 
 import random
 import time
-from collections.abc import Callable
 from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
 from botocore.exceptions import ClientError
 
-from haybaler.effects import Effect, Steps, await_effect, in_worker
+from haybaler.effects import Effect, Steps, await_effect
 from haybaler.workers import unbroken
 from haybaler_s3.clients import Clients
 from haybaler_s3.failures import of_transport
@@ -96,15 +95,3 @@ def pause(attempt: int) -> Effect[None]:
     """Wait before the next attempt, longer each time, and not as long as others that failed at the same moment."""
     seconds = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
     return Effect(lambda: time.sleep(seconds), lambda: anyio.sleep(seconds))
-
-
-def computed(size: int, function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
-    """
-    Call a function that encodes, decodes or sums up bytes: in a worker thread if it takes long.
-
-    :param size: How many bytes, roughly.
-    :param function: What to call; it touches nothing that changes meanwhile.
-    :param args: Its positional arguments.
-    :returns: What the function returned.
-    """
-    return function(*args) if size <= INLINE_BYTES else (yield from in_worker(function, *args))

@@ -1,8 +1,7 @@
 """Sweeping a scope: expired entries, marks without an entry, and uploads that nobody goes on with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -10,7 +9,7 @@ from haybaler.effects import Effect, Steps, await_effect, perform, perform_async
 from haybaler.stores.inventory import SweepReport
 from haybaler.stores.names import is_path
 from haybaler.workers import map_bounded
-from haybaler_s3.lifespan import Lifespan, age_of, is_mark, mark_of, marked_by, server_time
+from haybaler_s3.lifespan import Lifespan, age_of, ages_of, mark_of, server_time
 from haybaler_s3.removing import UNSUPPORTED, Removing
 from haybaler_s3.requests import Requests, code_of
 
@@ -48,7 +47,8 @@ class Sweeping:
         while True:
             page = yield from self._requests.send("list_objects_v2", Prefix=start, **token)
             now = server_time(page)
-            report += yield from self._removed(self._old(page.get("Contents") or (), marks, now))
+            ages = ages_of(page, self._folder, marks)
+            report += yield from self._removed([found["Key"] for found, age in ages if self._lifespan.is_over(age)])
             if not page.get("IsTruncated"):
                 break
             token = {"ContinuationToken": page["NextContinuationToken"]}
@@ -56,20 +56,6 @@ class Sweeping:
         yield from self._removing.remove(orphans)
         report += SweepReport(leftovers=len(orphans))
         return report + (yield from self._aborted(start, safe_age))
-
-    def _old(self, found: Sequence[Mapping[str, Any]], marks: dict[str, datetime], now: datetime) -> list[str]:
-        """Return which entries of a page seem to have expired; marks come before the entries of their folder."""
-        old = []
-        for item in found:
-            key, written = item["Key"], item["LastModified"]
-            path = key.removeprefix(self._folder)
-            if is_mark(path):
-                marks[str(marked_by(key))] = written
-            elif is_path(path):
-                used = max(written, marks.pop(key, written))
-                if self._lifespan.is_over((now - used).total_seconds()):
-                    old.append(key)
-        return old
 
     def _removed(self, keys: Sequence[str]) -> Steps[SweepReport]:
         if not keys:

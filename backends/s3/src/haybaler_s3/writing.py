@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from haybaler.effects import Effect, Steps, await_effect, in_worker
+from haybaler.effects import Effect, Steps, await_effect, computed, in_worker
 from haybaler.errors import EntryTooLargeError
 from haybaler.stores.driver import Content
 from haybaler.workers import clean_up, map_bounded, unbroken
 from haybaler_s3.records import Record, encoded, parts
-from haybaler_s3.requests import Requests, code_of, computed
+from haybaler_s3.requests import INLINE_BYTES, Requests, code_of
 
 R = TypeVar("R")
 
@@ -47,7 +47,7 @@ class Writing:
         :raises EntryTooLargeError: If it is larger than the store accepts.
         """
         self._check(len(content))
-        record, data = yield from computed(len(content), self._prepared, content)
+        record, data = yield from computed(self._prepared, content, size=len(content), inline=INLINE_BYTES)
         self._check(record.size)
         if data is not None:
             yield from self._requests.send("put_object", Key=key, Body=data, **record.parameters)

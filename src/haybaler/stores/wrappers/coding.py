@@ -3,14 +3,13 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
-from haybaler.effects import Steps, await_effect
+from haybaler.effects import Steps, await_effect, computed
 from haybaler.errors import StoreError
 from haybaler.stores import calling
 from haybaler.stores.driver import Content, page_of, write_failure
 from haybaler.stores.outcomes import Outcome
 from haybaler.stores.protocol import StoreEntry, StorePage
-from haybaler.stores.wrappers.base import StoreWrapper
-from haybaler.stores.wrappers.effort import computed
+from haybaler.stores.wrappers.base import INLINE, StoreWrapper
 
 # How much of a batch is encoded at once, in characters or bytes: it is in memory twice until it is written.
 _PART = 32 * 1024 * 1024
@@ -63,7 +62,7 @@ class CodingStore(StoreWrapper):
         for part in _parts(entries):
             size = sum(len(entry.content) + _EACH for entry in part)
             names = [self._name(entry.key) for entry in part]
-            encoded = yield from computed(size, self._all_encoded, part, names)
+            encoded = yield from computed(self._all_encoded, part, names, size=size, inline=INLINE)
             written = iter((yield from self._write_encoded([e for e in encoded if isinstance(e, StoreEntry)])))
             for name, entry in zip(names, encoded, strict=True):
                 outcome = next(written) if isinstance(entry, StoreEntry) else entry
@@ -85,7 +84,7 @@ class CodingStore(StoreWrapper):
     def _read(self, reference: str) -> Steps[Content]:
         name, inner = self._inner(reference)
         stored = yield from await_effect(calling.read(self._first, inner))
-        return (yield from computed(self._effort(stored), self._decoded, name, stored))
+        return (yield from computed(self._decoded, name, stored, size=self._effort(stored), inline=INLINE))
 
     def _read_page(self, reference: str, offset: int, limit: int) -> Steps[StorePage]:
         return page_of((yield from self._read(reference)), offset, limit)

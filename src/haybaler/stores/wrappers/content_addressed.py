@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from haybaler.effects import Effect, Steps, await_effect
+from haybaler.effects import Effect, Steps, await_effect, computed
 from haybaler.errors import (
     ConfigurationError,
     CorruptEntryError,
@@ -17,10 +17,9 @@ from haybaler.stores import calling
 from haybaler.stores.driver import Content, page_of
 from haybaler.stores.outcomes import Outcome
 from haybaler.stores.protocol import AnyToolResultStore, DeletedScope, StoreEntry, StorePage
-from haybaler.stores.wrappers.base import StoreWrapper
+from haybaler.stores.wrappers.base import INLINE, StoreWrapper
 from haybaler.stores.wrappers.content_index import ContentIndex
 from haybaler.stores.wrappers.content_sharing import Sharing
-from haybaler.stores.wrappers.effort import computed
 from haybaler.stores.wrappers.forms import Form, Record
 from haybaler.stores.wrappers.holds import Hold
 from haybaler.stores.wrappers.octets import corrupt, kind_of, pieces_of, size_of
@@ -80,7 +79,7 @@ class ContentAddressedStore(StoreWrapper):
 
     def _write(self, entries: Sequence[StoreEntry]) -> Steps[list[Outcome]]:
         size = sum(len(entry.content) for entry in entries)
-        digests = yield from computed(size, self._digests, entries)
+        digests = yield from computed(self._digests, entries, size=size, inline=INLINE)
         wanted = {e.key: (e.content, d) for e, d in zip(entries, digests, strict=True) if d is not None}
         holds = yield from self._sharing.held(wanted)
         results: dict[str, Outcome] = {key: hold for key, hold in holds.items() if isinstance(hold, StoreError)}
@@ -164,7 +163,7 @@ class ContentAddressedStore(StoreWrapper):
             content = yield from self._beside(entry, calling.read)
             if isinstance(content, StoreError):
                 continue
-            if (yield from computed(len(content), _digest, content)) != entry.digest:
+            if (yield from computed(_digest, content, size=len(content), inline=INLINE)) != entry.digest:
                 self._index.forget([entry.content])
                 raise corrupt()
             return content

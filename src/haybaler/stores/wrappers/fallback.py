@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from haybaler.effects import Effect, Steps, await_effect
+from haybaler.effects import Effect, Steps, await_effect, computed
 from haybaler.errors import (
     CorruptEntryError,
     InvalidReferenceError,
@@ -17,8 +17,7 @@ from haybaler.stores import calling
 from haybaler.stores.driver import Content
 from haybaler.stores.outcomes import Outcome
 from haybaler.stores.protocol import AnyToolResultStore, StoreEntry, StorePage
-from haybaler.stores.wrappers.base import StoreWrapper
-from haybaler.stores.wrappers.effort import computed
+from haybaler.stores.wrappers.base import INLINE, StoreWrapper
 from haybaler.stores.wrappers.passing_on import where_stores_have
 
 logger = logging.getLogger(__name__)
@@ -156,7 +155,9 @@ class FallbackStore(StoreWrapper):
         yield from self._delete_second(references)
 
     def _delete_second(self, references: Sequence[str]) -> Steps[None]:
-        own = yield from computed(len(references) * _EACH, lambda: list(map(self._second, references)))
+        own = yield from computed(
+            lambda: list(map(self._second, references)), size=len(references) * _EACH, inline=INLINE
+        )
         yield from await_effect(calling.delete(self.secondary, own))
 
     def _warm_up(self) -> Steps[None]:

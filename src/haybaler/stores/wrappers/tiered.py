@@ -4,14 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from haybaler.effects import Steps, await_effect
+from haybaler.effects import Steps, await_effect, computed
 from haybaler.errors import CorruptEntryError, InvalidReferenceError, StoreError
 from haybaler.stores import calling
 from haybaler.stores.driver import Content, page_of
 from haybaler.stores.outcomes import Outcome, has
 from haybaler.stores.protocol import AnyToolResultStore, StoreEntry, StorePage
-from haybaler.stores.wrappers.base import StoreWrapper
-from haybaler.stores.wrappers.effort import computed
+from haybaler.stores.wrappers.base import INLINE, StoreWrapper
 from haybaler.stores.wrappers.forms import Form, Record
 from haybaler.stores.wrappers.octets import corrupt, size_of
 from haybaler.stores.wrappers.passing_on import where_stores_have
@@ -57,7 +56,7 @@ class TieredStore(StoreWrapper):
 
     def _write(self, entries: Sequence[StoreEntry]) -> Steps[list[Outcome]]:
         size = sum(len(entry.content) for entry in entries)
-        forms = yield from computed(size, self._forms, entries)
+        forms = yield from computed(self._forms, entries, size=size, inline=INLINE)
         large = [entry for entry, form in zip(entries, forms, strict=True) if form is None]
         places = iter((yield from self._write_large(large)))
         outcomes: list[Outcome | None] = []
@@ -91,7 +90,7 @@ class TieredStore(StoreWrapper):
 
     def _look(self, reference: str) -> Steps[Content | Record]:
         stored = yield from await_effect(calling.read(self.small, reference))
-        return (yield from computed(len(stored), self._form.parse, stored))
+        return (yield from computed(self._form.parse, stored, size=len(stored), inline=INLINE))
 
     def _read(self, reference: str) -> Steps[Content]:
         found = yield from self._look(reference)
