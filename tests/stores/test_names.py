@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haybaler.errors import ConfigurationError
-from haybaler.stores.names import MAX_NAME, SCOPE_MARK, checked_scope, encode_name, encode_scope, is_name
+from haybaler.stores.names import MAX_NAME, SCOPE_MARK, checked_scope, encode_name, encode_names, encode_scope, is_name
 from haybaler.testing.corpus import KEYS, SCOPES
 
 # Anything at all, and what is nearly portable: the mistakes are found between the two.
@@ -41,6 +41,11 @@ def test_a_name_is_never_a_windows_device(key: str) -> None:
 @given(keys, keys)
 def test_different_keys_have_different_names(one: str, other: str) -> None:
     assert (encode_name(one) == encode_name(other)) is (one == other)
+
+
+@given(st.lists(keys, max_size=5) | st.lists(st.sampled_from(["a", "a.b", "con", "a\nb", "\n", "", "x" * 80]), max_size=5))
+def test_many_keys_have_the_names_that_each_has_alone(many: list[str]) -> None:
+    assert encode_names(many) == list(map(encode_name, many))
 
 
 def test_the_hostile_keys_have_different_names() -> None:

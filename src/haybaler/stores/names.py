@@ -7,7 +7,7 @@ systems fold case; at most `MAX_NAME` characters, because some allow no more tha
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -20,7 +20,9 @@ _DIGEST_CHARS = 32  # 128 bits: two different keys never meet by chance
 _STEM_CHARS = 36
 # As many characters as `MAX_NAME` allows, the last of them no dot; and no name that Windows gives to a device, with any
 # extension.
-_PLAIN = re.compile(r"(?!(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z))[a-z0-9_](?:[a-z0-9_.-]{0,78}[a-z0-9_-])?\Z")
+_PORTABLE = r"(?!(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|{end}))[a-z0-9_](?:[a-z0-9_.-]{{0,78}}[a-z0-9_-])?{end}"
+_PLAIN = re.compile(_PORTABLE.format(end=r"\Z"))
+_PLAIN_LINES = re.compile("(?:" + _PORTABLE.format(end=r"\n") + r")*+\Z")
 _HASHED = re.compile(r"[a-z0-9_-]{0,36}~[0-9a-f]{32}(\.[a-z0-9]{1,10})?\Z")
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}\Z")
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
@@ -42,15 +44,17 @@ def encode_name(key: str) -> str:
     return f"{stem}~{digest}{suffix}"
 
 
-def encode_names(keys: Iterable[str]) -> list[str]:
+def encode_names(keys: Collection[str]) -> list[str]:
     """
     Return the names of many keys, quicker than one by one.
 
     :param keys: Any strings.
     :returns: Name i belongs to key i.
     """
-    is_plain = _PLAIN.match
-    return [key if is_plain(key) else encode_name(key) for key in keys]
+    lines = "\n".join((*keys, ""))
+    if lines.count("\n") == len(keys) and _PLAIN_LINES.match(lines):
+        return list(keys)
+    return [encode_name(key) for key in keys]
 
 
 def slug(text: str, length: int) -> str:

@@ -89,21 +89,28 @@ class Writing:
         :param items: Keys, all different, and contents.
         :returns: Outcome i belongs to item i.
         """
-        sizes = [len(content) for _, content in items]
-        fitting = items if max(sizes, default=0) <= self.max_bytes else self._fitting(items)
-        if not fitting:
-            return [self._refusal(size) for size in sizes]
+        sizes = most_bytes([content for _, content in items])
+        if max(sizes, default=0) > self.max_bytes:
+            return (yield from self._write_fitting(items))
+        return (yield from self._write_all(items, sizes))
+
+    def _write_fitting(self, items: Sequence[Item]) -> Steps[list[Outcome]]:
+        """Write what is not too large already in characters; what has too many bytes shows when it is encoded."""
+        lengths = [len(content) for _, content in items]
+        fitting = [item for item, length in zip(items, lengths, strict=True) if length <= self.max_bytes]
+        sent = yield from self._write_all(fitting, most_bytes([content for _, content in fitting]))
+        return self._with_refusals(lengths, sent)
+
+    def _write_all(self, items: Sequence[Item], sizes: Sequence[int]) -> Steps[list[Outcome]]:
+        if not items:
+            return []
         in_bulk, retries = yield from self._takes_many()
         patience = _Patience(retries)
-        flushes = _flushes(fitting, BULK_KEYS if in_bulk else FLUSH_COMMANDS)
+        flushes = _flushes(items, sizes, BULK_KEYS if in_bulk else FLUSH_COMMANDS)
         parts = [partial(self._flush, flush, patience, in_bulk=in_bulk) for flush in flushes]
         # A cluster's client that has lost a node finds its way anew, which no other request should get into.
         sent = yield from side_by_side(parts, limit=1 if self.clients.clustered else FLUSHES_IN_FLIGHT)
-        outcomes = list(chain.from_iterable(sent))
-        return outcomes if fitting is items else self._with_refusals(sizes, outcomes)
-
-    def _fitting(self, items: Sequence[Item]) -> list[Item]:
-        return [item for item in items if len(item[1]) <= self.max_bytes]
+        return list(chain.from_iterable(sent))
 
     def _with_refusals(self, sizes: Iterable[int], sent: Iterable[Outcome]) -> list[Outcome]:
         """Return one outcome for each size: `sent` has those of the entries that are not too large."""
@@ -194,9 +201,11 @@ class _Patience:
             self.outage = None if None in sent else outage
 
 
-def _flushes(items: Sequence[Item], most: int) -> list[_Flush]:
-    sizes = [HEADER_BYTES + size for size in most_bytes([content for _, content in items])]
-    return [_Flush(items[part], sum(sizes[part])) for part in split_flushes(sizes, most=most)]
+def _flushes(items: Sequence[Item], sizes: Sequence[int], most: int) -> list[_Flush]:
+    return [
+        _Flush(items[part], sum(sizes[part]) + HEADER_BYTES * len(items[part]))
+        for part in split_flushes(sizes, most=most)
+    ]
 
 
 def _outcome(reply: Reply) -> Outcome:
