@@ -101,6 +101,8 @@ def asynchronous(target: object, name: str) -> Callable[..., Awaitable[Any]]:
     :returns: A coroutine function. It awaits the native form, or calls the synchronous one in a worker thread.
     """
     native = _native(target, name)
+    if inspect.iscoroutinefunction(native):
+        return native
     function = getattr(target, name) if native is None else native
 
     async def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,8 @@
 """The road from a plan to a store and back, used by the offload hook and the offload compactor."""
 
 import logging
-from collections.abc import Sequence
-from secrets import token_hex
+from collections.abc import Iterator, Sequence
+from secrets import token_bytes
 from typing import Any
 
 from haystack.dataclasses import ChatMessage, ToolCallResult
@@ -20,6 +20,10 @@ from haybaler.swaps import Item, Slot
 logger = logging.getLogger(__name__)
 
 _SLUG_CHARS = 24
+# Bytes of the part of a key that nobody can guess, and how many such parts are drawn at a time: asking the system for
+# randomness takes as long as making the rest of a key.
+_RANDOM_BYTES = 16
+_DRAWN = 16
 # So many outcomes are settled on the event loop, in well under a millisecond.
 _INLINE_ITEMS = 100
 
@@ -32,6 +36,7 @@ def slot_for(
     results: Sequence[int],
     store: Any,
     label: str,
+    randoms: Iterator[str],
     preview_chars: int,
     meta: dict[str, Any] | None = None,
 ) -> Slot | None:
@@ -47,6 +52,7 @@ def slot_for(
     :param results: The places of the results to be replaced, among the message's results.
     :param store: Where they would go; only whether it holds bytes is looked at.
     :param label: What the keys begin with.
+    :param randoms: Parts of keys that nobody can guess (see `unguessable_parts`); one is taken for each result.
     :param preview_chars: How many characters of each text the pointer shows.
     :param meta: What is added to the metadata beside the references.
     :returns: The slot, or None if nothing of the message can or should be stored.
@@ -61,10 +67,21 @@ def slot_for(
         own = _storable_parts(result, store, preview_chars)
         if own is None:
             return None
-        prefix = f"{label}_{slug(result.origin.tool_name, _SLUG_CHARS)}_{token_hex(16)}"
+        prefix = f"{label}_{slug(result.origin.tool_name, _SLUG_CHARS)}_{next(randoms)}"
         keys.extend(prefix + (f"_{n}" if len(own) > 1 else "") + part.suffix for n, part in enumerate(own))
         parts[place] = own
     return Slot(index, message, tokens, parts, keys, meta or {}) if parts else None
+
+
+def unguessable_parts() -> Iterator[str]:
+    """
+    Draw random parts of keys.
+
+    :returns: Hexadecimal numbers of 128 bits, any number of them.
+    """
+    while True:
+        drawn = token_bytes(_DRAWN * _RANDOM_BYTES)
+        yield from (drawn[start : start + _RANDOM_BYTES].hex() for start in range(0, len(drawn), _RANDOM_BYTES))
 
 
 def _storable_parts(result: ToolCallResult, store: Any, preview_chars: int) -> list[Part] | None:

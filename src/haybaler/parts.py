@@ -4,7 +4,6 @@ import base64
 import binascii
 import mimetypes
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from haystack.dataclasses import FileContent, ImageContent, TextContent, ToolCallResult
@@ -31,16 +30,6 @@ class Part:
     content: str | bytes = field(repr=False)
     suffix: str
     description: PartDescription
-
-
-def blocks_of(result: ToolCallResult) -> Sequence[Block]:
-    """
-    Return a result's content blocks.
-
-    :param result: The result.
-    :returns: The blocks in order; a plain string counts as one text block.
-    """
-    return [TextContent(text=result.result)] if isinstance(result.result, str) else result.result
 
 
 def is_empty(result: ToolCallResult) -> bool:
@@ -92,20 +81,25 @@ def parts_of(result: ToolCallResult, *, preview_chars: int) -> list[Part] | None
     :returns: One part for each block, in order; None if a base64 payload cannot be decoded.
     """
     try:
-        return [_part(block, preview_chars) for block in blocks_of(result)]
+        if isinstance(result.result, str):
+            return [_text_part(result.result, preview_chars)]
+        return [_part(block, preview_chars) for block in result.result]
     except (binascii.Error, ValueError):
         return None
 
 
 def _part(block: Block, preview_chars: int) -> Part:
     if isinstance(block, TextContent):
-        preview = preview_of(block.text, preview_chars)
-        return Part(block.text, ".txt", PartDescription("text", len(block.text), preview=preview))
+        return _text_part(block.text, preview_chars)
     data = _decoded(_payload(block))
     filename = block.filename if isinstance(block, FileContent) else None
     unknown = "image" if isinstance(block, ImageContent) else "file"
     label = block.mime_type if block.mime_type and "/" in block.mime_type else unknown  # "text" is what only texts are
     return Part(data, _suffix(filename, block.mime_type), PartDescription(label, len(data), filename=filename))
+
+
+def _text_part(text: str, preview_chars: int) -> Part:
+    return Part(text, ".txt", PartDescription("text", len(text), preview=preview_of(text, preview_chars)))
 
 
 def _decoded(payload: str) -> bytes:

@@ -89,10 +89,10 @@ class OffloadPlan:
             if slot is None:
                 self._exhausted = True
                 break
-            replacement = slot.replaced([self._predict(key) for key in slot.keys])
-            saving = slot.tokens - self._size(replacement)
+            pointer = slot.replaced([self._predict(key) for key in slot.keys])
+            saving = slot.tokens - self._size(pointer)
             if saving > 0:
-                self._batch.append(Swap(slot, replacement))
+                self._batch.append(Swap(slot, pointer, saving))
                 gain += saving
                 missing = None if missing is None else missing - saving
         if self._exhausted and not self.changed and self._is_too_little(gain):
@@ -122,7 +122,7 @@ class OffloadPlan:
         self.next_batch()
         swaps, self._batch = self._batch, []
         for swap in in_slices(swaps):
-            self._put(swap.slot, swap.pointer)
+            self._put(swap)
         return swaps
 
     def settle(self, outcomes: Sequence[str | StoreError]) -> None:
@@ -148,18 +148,17 @@ class OffloadPlan:
         self._batch = []
 
     def _swap(self, swap: Swap, references: list[str]) -> None:
-        pointer = swap.pointer if swap.references == references else swap.slot.replaced(references)
-        if self._put(swap.slot, pointer):
+        if swap.references != references:  # not what was expected of the store
+            pointer = swap.slot.replaced(references)
+            swap = Swap(swap.slot, pointer, swap.slot.tokens - self._size(pointer))
+        if swap.saving > 0:
+            self._put(swap)
             self.written.extend(references)
         else:
             self.orphans.extend(references)
 
-    def _put(self, slot: Slot, pointer: ChatMessage) -> bool:
-        saving = slot.tokens - self._size(pointer)
-        if saving <= 0:
-            return False
-        self.messages[slot.index] = pointer
+    def _put(self, swap: Swap) -> None:
+        self.messages[swap.slot.index] = swap.pointer
         self.changed = True
         if self._surplus is not None:
-            self._surplus -= saving
-        return True
+            self._surplus -= swap.saving

@@ -87,10 +87,12 @@ class Swap:
 
     :param slot: The message, and what of it goes into the store.
     :param pointer: The message with pointers, made with the references that are expected of the store.
+    :param saving: How many tokens the pointer saves; more than none.
     """
 
     slot: Slot
     pointer: ChatMessage
+    saving: int
 
     @property
     def references(self) -> list[str]:

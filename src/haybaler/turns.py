@@ -19,7 +19,7 @@ R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 # Seconds of one pass of an event loop, in which it calls everything that is ready. One computation may take longer.
-SHARE = 0.002
+SHARE = 0.001
 # How much the newest computation counts in the average.
 _NEWEST = 0.1
 
@@ -72,7 +72,7 @@ class _Turns:
             self._loop.call_soon(self._next_pass)
 
     def _next_pass(self) -> None:
-        if self._spent >= SHARE:
+        if self._waiting or self._spent >= SHARE:
             give_way()
         self._spent = 0.0
         self._pass_is_known = bool(self._waiting)

@@ -2,6 +2,8 @@
 
 import re
 import secrets
+from itertools import islice, pairwise
+from math import sqrt
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from haybaler import (
     ToolResultOffloadHook,
     offloading,
 )
+from haybaler.offloading import unguessable_parts
 from haybaler.references import offloaded_references
 
 RUNS = 30
@@ -62,7 +65,17 @@ def test_a_reference_has_128_random_bits(hook: Any) -> None:
         found = re.search(rf"_([0-9a-f]{{{BITS // 4}}})\.txt\Z", reference)
         assert found, reference
         seen.append(int(found[1], 16))
-    assert len(set(seen)) == REFERENCES
+    assert_random(seen)
+    assert vars(offloading)["token_bytes"] is secrets.token_bytes
+
+
+def test_the_random_parts_of_one_step_have_nothing_in_common() -> None:
+    parts = [int(part, 16) for part in islice(unguessable_parts(), REFERENCES)]
+    assert_random(parts)
+    assert_random([one ^ other for one, other in pairwise(parts)])
+
+
+def assert_random(numbers: list[int]) -> None:
+    assert len(set(numbers)) == len(numbers)
     for bit in range(BITS):  # each is set in about half of them; six standard deviations either way
-        assert REFERENCES / 2 - 52 < sum(number >> bit & 1 for number in seen) < REFERENCES / 2 + 52
-    assert vars(offloading)["token_hex"] is secrets.token_hex
+        assert abs(sum(number >> bit & 1 for number in numbers) - len(numbers) / 2) < 3 * sqrt(REFERENCES)

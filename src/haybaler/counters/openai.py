@@ -9,7 +9,6 @@ from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextCon
 from haystack.tools import ToolsType, flatten_tools_or_toolsets
 from haystack.utils import Secret, deserialize_secrets_inplace
 
-from haybaler.parts import blocks_of
 from haybaler.workers import PerLoop, run_in_worker
 
 if TYPE_CHECKING:
@@ -194,7 +193,7 @@ def _items(message: ChatMessage) -> list[dict[str, Any]]:
 
 
 def _output(result: ToolCallResult) -> str | list[dict[str, Any]]:
-    return result.result if isinstance(result.result, str) else [_part(b, "input_text") for b in blocks_of(result)]
+    return result.result if isinstance(result.result, str) else [_part(block, "input_text") for block in result.result]
 
 
 def _part(part: str | TextContent | ImageContent | FileContent, text_kind: str) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """The hook that moves fresh tool results into a store before the model sees them."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any, ClassVar, Self
 
 from haystack.components.agents.state.state import State
@@ -21,10 +20,10 @@ from haybaler.errors import ConfigurationError
 from haybaler.hooks.carrying import is_carrying
 from haybaler.hooks.context import own_store, run_store
 from haybaler.hooks.record import RunRecord
-from haybaler.hooks.strategies import Strategies, key_from_text, key_to_text, policy_for
+from haybaler.hooks.strategies import PolicyTable, Strategies, key_from_text, key_to_text
 from haybaler.interop import describe, synchronous
 from haybaler.lifecycle import run_lifecycle
-from haybaler.offloading import carry_out, slot_for
+from haybaler.offloading import carry_out, slot_for, unguessable_parts
 from haybaler.parts import payload_of
 from haybaler.planning import OffloadPlan
 from haybaler.policies import AnyOffloadPolicy, decides_inline
@@ -104,6 +103,7 @@ class ToolResultOffloadHook:
             raise ConfigurationError(f"`preview_chars` must be at least 0, got {preview_chars}.")
         self.store = store
         self.offload_strategies = dict(offload_strategies)
+        self._policies = PolicyTable(self.offload_strategies)
         self.preview_chars = preview_chars
         self.token_counter = ApproximateTokenCounter() if token_counter is None else token_counter
         self.offload_errors = offload_errors
@@ -126,8 +126,6 @@ class ToolResultOffloadHook:
         await perform_async(self._steps(state))
 
     def _steps(self, state: State) -> Steps[None]:
-        _warn_of_agents_without_the_store(state)
-        bind_tools(state)
         work = yield from in_turn(self._work, state)
         if not work.candidates:
             return
@@ -140,10 +138,11 @@ class ToolResultOffloadHook:
             work.counter.keep_only(rewritten)
 
     def _work(self, state: State) -> _Work:
+        _warn_of_agents_without_the_store(state)
+        bind_tools(state)
         messages: list[ChatMessage] = state.data.get("messages") or []
         fresh = [(index, messages[index]) for index in fresh_results(messages)]
-        policy_of = cache(partial(policy_for, self.offload_strategies))
-        candidates = [_Candidate(*each, results) for each in fresh if (results := self._eligible(each[1], policy_of))]
+        candidates = [_Candidate(*each, results) for each in fresh if (results := self._eligible(each[1]))]
         own = run_store(state)
         store = self.store if own is None else own  # a store with a length is false while it is empty
         work = _Work(candidates, store, RunRecord.of(state).counter(self.token_counter))
@@ -161,11 +160,11 @@ class ToolResultOffloadHook:
             predict=predictor(work.store),
         )
 
-    def _eligible(self, message: ChatMessage, policy_of: Callable[[str], AnyOffloadPolicy | None]) -> list[_Result]:
+    def _eligible(self, message: ChatMessage) -> list[_Result]:
         if is_offloaded(message) or is_read_back(message):
             return []
         policies = (
-            (place, result, policy_of(result.origin.tool_name))
+            (place, result, self._policies.policy_for(result.origin.tool_name))
             for place, result in enumerate(message.tool_call_results)
             if self.offload_errors or not result.error
         )
@@ -185,6 +184,7 @@ class ToolResultOffloadHook:
         )
 
     def _slots(self, state: State, work: _Work, sizes: Sequence[int]) -> Iterator[Slot]:
+        randoms = unguessable_parts()
         for candidate, tokens in zip(work.candidates, sizes, strict=True):
             chosen = [n for n, result, policy in candidate.results if self._is_chosen(result, policy, tokens, state)]
             slot = slot_for(
@@ -194,6 +194,7 @@ class ToolResultOffloadHook:
                 results=chosen,
                 store=work.store,
                 label=str(state.data.get("step_count") or 0),
+                randoms=randoms,
                 preview_chars=self.preview_chars,
             )
             if slot is not None:

@@ -1,8 +1,9 @@
 """Which policy is for which tool: names, tuples of names and patterns, and how they are serialized."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 from haybaler.policies import AnyOffloadPolicy
 
@@ -12,33 +13,43 @@ Key = str | tuple[str, ...]
 Strategies = Mapping[Key, AnyOffloadPolicy]
 
 
-def policy_for(strategies: Strategies, tool_name: str) -> AnyOffloadPolicy | None:
+class PolicyTable:
     """
-    Find the policy for a tool: that of its exact name, then of a tuple that has it, then of the pattern with the most
+    Finds the policy for a tool: that of its exact name, then of a tuple that has it, then of the pattern with the most
     literal characters.
 
     :param strategies: The policy for each key.
-    :param tool_name: The tool.
-    :returns: The policy, or None if no key fits.
     """
-    if tool_name in strategies:
-        return strategies[tool_name]
-    listed = (policy for key, policy in strategies.items() if isinstance(key, tuple) and tool_name in key)
-    matching = (
-        (len([c for c in pattern if c not in _WILDCARDS]), policy)
-        for pattern, policy in _patterns(strategies)
-        if fnmatchcase(tool_name, pattern)
-    )
-    best = max(matching, key=lambda match: match[0], default=(0, None))
-    return next(listed, best[1])
+
+    def __init__(self, strategies: Strategies) -> None:
+        listed = [(name, policy) for key, policy in strategies.items() if isinstance(key, tuple) for name in key]
+        # Of equal names, the first counts.
+        self._named = {**dict(reversed(listed)), **{key: p for key, p in strategies.items() if isinstance(key, str)}}
+        patterns = sorted(_patterns(strategies), key=lambda pattern: _literals(pattern[0]), reverse=True)
+        self._patterns = [(re.compile(translate(pattern)).match, policy) for pattern, policy in patterns]
+
+    def policy_for(self, tool_name: str) -> AnyOffloadPolicy | None:
+        """
+        Find the policy for a tool.
+
+        :param tool_name: The tool.
+        :returns: The policy, or None if no key fits.
+        """
+        if tool_name in self._named:
+            return self._named[tool_name]
+        return next((policy for matches, policy in self._patterns if matches(tool_name)), None)
 
 
 def _patterns(strategies: Strategies) -> Iterator[tuple[str, AnyOffloadPolicy]]:
     for key, policy in strategies.items():
         names: Sequence[str] = key if isinstance(key, tuple) else (key,)
         for name in names:
-            if _WILDCARDS & set(name):
+            if not _WILDCARDS.isdisjoint(name):
                 yield name, policy
+
+
+def _literals(pattern: str) -> int:
+    return sum(character not in _WILDCARDS for character in pattern)
 
 
 def key_to_text(key: Key) -> str:
