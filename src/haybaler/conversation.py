@@ -204,10 +204,12 @@ def current_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
     begun = first_user = None
     in_step = False
     for index, message in enumerate(messages):
-        if is_users(message):
+        if message.role == ChatRole.TOOL:
+            in_step = True
+        elif is_users(message):
             first_user = index if first_user is None else first_user
             begun = begun if in_step else index
-        elif message.role == ChatRole.TOOL or message.tool_calls or message.tool_call_results:
+        elif message.tool_calls or message.tool_call_results:
             in_step = True
         elif is_compaction_product(message):
             # Directly after a user's message it stands for steps that were removed.

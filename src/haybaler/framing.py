@@ -71,6 +71,16 @@ def json_framed(text: str) -> str:
     return "".join(c if is_seen(c) and not _TO_BE_ESCAPED.match(c) else json.dumps(c)[1:-1] for c in quoted)
 
 
+def most_bytes(text: str) -> int:
+    """
+    Bound the size of a text in any of these frames.
+
+    :param text: The text.
+    :returns: Bytes of UTF-8: between quotes, each character as an escape, those outside the BMP as two.
+    """
+    return (6 if text.isascii() else 12) * len(text) + 2
+
+
 def framed_where_needed(text: str) -> str:
     """
     Return a text that stands at the end of a line of ours.

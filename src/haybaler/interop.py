@@ -58,17 +58,6 @@ def has_synchronous(target: object, name: str) -> bool:
     return callable(function) and not inspect.iscoroutinefunction(function)
 
 
-def has_asynchronous(target: object, name: str) -> bool:
-    """
-    Whether a method has an asynchronous form, so that no worker thread is needed for it.
-
-    :param target: The object.
-    :param name: The method's name, without `_async`.
-    :returns: True for a method `name_async`, or a coroutine function called `name`.
-    """
-    return _native(target, name) is not None
-
-
 def synchronous(target: object, name: str) -> Callable[..., Any]:
     """
     Return the synchronous form of a method, looked up once for any number of calls.
@@ -78,9 +67,9 @@ def synchronous(target: object, name: str) -> Callable[..., Any]:
     :returns: A function.
     :raises AsyncOnlyError: If there is no such form, here or when it is called.
     """
-    if not has_synchronous(target, name):
+    function = getattr(target, name, None)
+    if not callable(function):
         raise _async_only(target, name)
-    function = getattr(target, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
@@ -92,12 +81,15 @@ def synchronous(target: object, name: str) -> Callable[..., Any]:
     return call
 
 
-def asynchronous(target: object, name: str) -> Callable[..., Awaitable[Any]]:
+def asynchronous(
+    target: object, name: str, *, in_worker: Callable[[Callable[[], Any]], Awaitable[Any]] = run_in_worker
+) -> Callable[..., Awaitable[Any]]:
     """
     Return the best form of a method for asynchronous callers, looked up once for any number of calls.
 
     :param target: The object.
     :param name: The method's name, without `_async`.
+    :param in_worker: How a function is called in a worker thread.
     :returns: A coroutine function. It awaits the native form, or calls the synchronous one in a worker thread.
     """
     native = _native(target, name)
@@ -107,7 +99,7 @@ def asynchronous(target: object, name: str) -> Callable[..., Awaitable[Any]]:
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         if native is None:
-            result = await run_in_worker(partial(function, *args, **kwargs))
+            result = await in_worker(partial(function, *args, **kwargs))
         else:
             result = function(*args, **kwargs)
         return await result if inspect.isawaitable(result) else result

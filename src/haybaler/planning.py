@@ -44,6 +44,8 @@ class OffloadPlan:
         when a pointer is sized.
     :param minimum_gain: How many tokens the slots have to save together where that does not cover the surplus, given
         the index of the first; otherwise nothing is written. None if any saving will do.
+    :param most_tokens: Bounds the tokens of a message by its bytes, or gives None. Pointers that are smaller than their
+        results in any case are then made by `settle`, after the write.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class OffloadPlan:
         size: Callable[[ChatMessage], int],
         predict: Callable[[str], str] | None,
         minimum_gain: Callable[[int], float] | None = None,
+        most_tokens: Callable[[int], int | None] | None = None,
     ) -> None:
         self.messages = list(messages)
         self.changed = False
@@ -64,6 +67,7 @@ class OffloadPlan:
         self._slots = iter(slots)
         self._surplus = surplus
         self._minimum_gain = minimum_gain
+        self._most_tokens = most_tokens
         self._size = size
         self._predict = predict or str
         self.is_predictable = predict is not None
@@ -89,15 +93,26 @@ class OffloadPlan:
             if slot is None:
                 self._exhausted = True
                 break
-            pointer = slot.replaced([self._predict(key) for key in slot.keys])
-            saving = slot.tokens - self._size(pointer)
+            swap = Swap(slot, [self._predict(key) for key in slot.keys])
+            saving = self._saving(swap)
             if saving > 0:
-                self._batch.append(Swap(slot, pointer, saving))
+                self._batch.append(swap)
                 gain += saving
                 missing = None if missing is None else missing - saving
         if self._exhausted and not self.changed and self._is_too_little(gain):
             self._batch = []
         return [item for swap in self._batch for item in swap.slot.items]
+
+    def _saving(self, swap: Swap) -> int:
+        """Return how many tokens the pointer saves, or at least saves if that is known without making it."""
+        if self._most_tokens is not None and (size := swap.slot.most_bytes(swap.references)) is not None:
+            most = self._most_tokens(size)
+            if most is not None and most < swap.slot.tokens:
+                return swap.slot.tokens - most
+        return self._exact_saving(swap)
+
+    def _exact_saving(self, swap: Swap) -> int:
+        return swap.slot.tokens - self._size(swap.pointer)
 
     def _is_too_little(self, gain: int) -> bool:
         if self._minimum_gain is None or not self._batch:
@@ -148,17 +163,16 @@ class OffloadPlan:
         self._batch = []
 
     def _swap(self, swap: Swap, references: list[str]) -> None:
-        if swap.references != references:  # not what was expected of the store
-            pointer = swap.slot.replaced(references)
-            swap = Swap(swap.slot, pointer, swap.slot.tokens - self._size(pointer))
-        if swap.saving > 0:
-            self._put(swap)
-            self.written.extend(references)
-        else:
-            self.orphans.extend(references)
+        if swap.references != references:
+            swap = Swap(swap.slot, references)
+            if self._exact_saving(swap) <= 0:
+                self.orphans.extend(references)
+                return
+        self._put(swap)
+        self.written.extend(references)
 
     def _put(self, swap: Swap) -> None:
         self.messages[swap.slot.index] = swap.pointer
         self.changed = True
         if self._surplus is not None:
-            self._surplus -= swap.saving
+            self._surplus -= self._exact_saving(swap)

@@ -7,7 +7,7 @@ from typing import Any
 
 from haystack.dataclasses import ChatMessage
 
-from haybaler.framing import framed, framed_where_needed, shortened
+from haybaler.framing import framed, framed_where_needed, most_bytes, shortened
 
 # Marks of Haystack's own hooks, kept so that both kinds can run on one Agent.
 OFFLOADED_META = "tool_result_offloaded"  # the list of references written for a message
@@ -22,6 +22,9 @@ _LABEL = re.compile(
 )
 # As long as file systems let a name be.
 _FILENAME_CHARS = 255
+# More than the rest of a pointer has: the words around its lines, and in a line the number, label, size and words.
+_WORDS = 100
+_WORDS_OF_LINE = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,16 @@ class PartDescription:
         where = f"{label}{named} ({self.size} {unit}) at {framed(reference)}"
         return where if self.preview is None else f"{where}. Preview: {framed_where_needed(self.preview)}"
 
+    def most_bytes(self, reference: str) -> int:
+        """
+        Bound the size of the line.
+
+        :param reference: The part's reference.
+        :returns: Bytes of UTF-8.
+        """
+        filename = shortened(self.filename or "", _FILENAME_CHARS)
+        return _WORDS_OF_LINE + sum(map(most_bytes, (reference, filename, self.preview or "")))
+
 
 def pointer_text(parts: Sequence[PartDescription], references: Sequence[str]) -> str:
     """
@@ -67,6 +80,17 @@ def pointer_text(parts: Sequence[PartDescription], references: Sequence[str]) ->
         return f"Tool result offloaded to {lines[0]}"
     numbered = [f"{number}. {line}" for number, line in enumerate(lines, start=1)]
     return "\n".join([f"Tool result offloaded to {len(lines)} files:", *numbered])
+
+
+def most_bytes_of_pointer(parts: Sequence[PartDescription], references: Sequence[str]) -> int:
+    """
+    Bound the size of a pointer without making it.
+
+    :param parts: As for `pointer_text`.
+    :param references: As for `pointer_text`.
+    :returns: Bytes of UTF-8.
+    """
+    return _WORDS + sum(part.most_bytes(reference) for part, reference in zip(parts, references, strict=True))
 
 
 def preview_of(text: str, characters: int) -> str | None:

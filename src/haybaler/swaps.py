@@ -2,14 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from haystack.dataclasses import ChatMessage, ToolCallResult
 from haystack.dataclasses.chat_message import ChatMessageContentT
 
+from haybaler.counters.rendering import most_bytes_of_head
 from haybaler.errors import StoreError, StoreTimeoutError
 from haybaler.parts import Part
-from haybaler.references import OFFLOADED_META, PartDescription, offloaded_references, pointer_text
+from haybaler.references import (
+    OFFLOADED_META,
+    PartDescription,
+    most_bytes_of_pointer,
+    offloaded_references,
+    pointer_text,
+)
 
 Item = tuple[str, str | bytes]  # a key and the content to be stored under it
 
@@ -72,32 +80,44 @@ class Slot:
         :param references: Reference i belongs to key i.
         :returns: The new message.
         """
-        remaining: Iterator[str] = iter(references)
-        texts: dict[int, str] = {}
-        for place, parts in self.parts.items():
-            descriptions: list[PartDescription] = [part.description for part in parts]
-            texts[place] = pointer_text(descriptions, [next(remaining) for _ in parts])
+        texts = {place: pointer_text(*described) for place, described in self._described(references)}
         return with_results(self.message, texts, {**self.meta, OFFLOADED_META: list(references)})
 
+    def most_bytes(self, references: Sequence[str]) -> int | None:
+        """
+        Bound the size of the message with pointers, as counters render it, without making it.
 
-@dataclass(frozen=True, slots=True)
+        :param references: Reference i belongs to key i.
+        :returns: Bytes of UTF-8; None if something stays in the message that is no pointer.
+        """
+        if len(self.parts) < len(self.message._content):  # noqa: SLF001 - each of the public views has some of the parts
+            return None
+        pointers = sum(most_bytes_of_pointer(*described) for _, described in self._described(references))
+        return pointers + sum(map(most_bytes_of_head, self.tool_names))
+
+    def _described(self, references: Sequence[str]) -> Iterator[tuple[int, tuple[list[PartDescription], list[str]]]]:
+        """Tell for the place of each result what its pointer says of the parts, and where they are."""
+        remaining = iter(references)
+        for place, parts in self.parts.items():
+            yield place, ([part.description for part in parts], [next(remaining) for _ in parts])
+
+
+@dataclass(frozen=True)
 class Swap:
     """
     A message and the pointer that takes its place.
 
     :param slot: The message, and what of it goes into the store.
-    :param pointer: The message with pointers, made with the references that are expected of the store.
-    :param saving: How many tokens the pointer saves; more than none.
+    :param references: The references that are expected of the store; reference i belongs to key i of the slot.
     """
 
     slot: Slot
-    pointer: ChatMessage
-    saving: int
+    references: list[str]
 
-    @property
-    def references(self) -> list[str]:
-        """The references in the pointer; reference i belongs to key i of the slot."""
-        return list(self.pointer.meta[OFFLOADED_META])
+    @cached_property
+    def pointer(self) -> ChatMessage:
+        """The message with pointers, made when it is first asked for."""
+        return self.slot.replaced(self.references)
 
 
 class Fate(NamedTuple):

@@ -15,7 +15,8 @@ from tests.compactors.conversations import answer
 from tests.compactors.subjects import COLOURS, run
 
 from haybaler import ApproximateTokenCounter, SlidingWindowCompactor, TiktokenCounter
-from haybaler.counters.run import INLINE_CHARS, INLINE_MESSAGES, RunTokenCounter
+from haybaler.counters.guarded import INLINE_CHARS
+from haybaler.counters.run import INLINE_MESSAGES, RunTokenCounter
 from haybaler.effects import perform
 
 each_colour = pytest.mark.parametrize("colour", COLOURS)

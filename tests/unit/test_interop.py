@@ -8,7 +8,7 @@ from haystack.dataclasses import ChatMessage
 from haystack.hooks.compaction import Compactor as HaystackCompactor
 
 from haybaler.errors import AsyncOnlyError
-from haybaler.interop import describe, has_asynchronous, has_synchronous, method, optional_method
+from haybaler.interop import describe, has_synchronous, method, optional_method
 
 
 class OnlySync:
@@ -66,7 +66,6 @@ async def test_haystacks_stand_in_for_an_asynchronous_form_is_not_used() -> None
         def to_dict(self) -> dict[str, Any]:
             return {}
 
-    assert not has_asynchronous(Own(), "compact")
     await method(Own(), "compact", [], 0, None).run_async()
     assert threads[0] is not threading.current_thread()
 
@@ -79,14 +78,11 @@ async def test_an_object_without_the_method_does_nothing_where_that_is_allowed()
 
 
 @pytest.mark.parametrize(
-    ("kind", "synchronous", "asynchronous"),
-    [(OnlySync, True, False), (OnlyAsync, False, True), (SuffixOnly, False, True), (Both, True, True)],
+    ("kind", "synchronous"), [(OnlySync, True), (OnlyAsync, False), (SuffixOnly, False), (Both, True)]
 )
-def test_colours_are_told_apart(kind: type, synchronous: bool, asynchronous: bool) -> None:
+def test_colours_are_told_apart(kind: type, synchronous: bool) -> None:
     assert has_synchronous(kind(), "work") is synchronous
-    assert has_asynchronous(kind(), "work") is asynchronous
     assert not has_synchronous(kind(), "other")
-    assert not has_asynchronous(kind(), "other")
 
 
 def test_an_error_is_described_by_type_and_place_never_by_its_text() -> None:

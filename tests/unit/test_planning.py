@@ -76,6 +76,36 @@ def test_nothing_is_replaced_before_the_outcomes_are_there() -> None:
     assert MESSAGES[1].meta == {}
 
 
+@pytest.mark.parametrize(("most", "sized"), [(900, 0), (999, 0), (1000, 3), (5000, 3), (None, 3)])
+def test_a_pointer_is_sized_beforehand_unless_it_is_smaller_in_any_case(most: int | None, sized: int) -> None:
+    pointers: list[ChatMessage] = []
+
+    def noted(message: ChatMessage) -> int:
+        pointers.append(message)
+        return size(message)
+
+    slots = [slot(index, MESSAGES[index]) for index in RESULTS]
+    chosen = OffloadPlan(MESSAGES, slots, surplus=None, size=noted, predict=str, most_tokens=lambda _: most)
+    items = chosen.next_batch()
+    assert len(items) == 3
+    assert len(pointers) == sized
+    assert chosen.references_in_flight() == [key for key, _ in items]
+    chosen.settle([key for key, _ in items])
+    assert [chosen.messages[index].meta[OFFLOADED_META] for index in RESULTS] == [[key] for key, _ in items]
+    assert all(size(chosen.messages[index]) < 1000 for index in RESULTS)
+
+
+def test_a_pointer_with_another_reference_than_expected_is_sized_although_the_expected_one_was_smaller() -> None:
+    chosen = OffloadPlan(
+        MESSAGES, [slot(1, MESSAGES[1])], surplus=None, size=size, predict=None, most_tokens=lambda _: 500
+    )
+    [(key, _)] = chosen.next_batch()
+    long = f"{key}{'/' * 1000}"
+    chosen.settle([long])
+    assert not chosen.changed
+    assert chosen.orphans == [long]
+
+
 def test_the_next_candidate_takes_the_place_of_a_failed_write() -> None:
     chosen = plan(1)
     chosen.next_batch()

@@ -1,19 +1,23 @@
 """The pointer's wording, which nothing that a tool returns can forge, and the marks."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent, ToolCall, ToolCallResult
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.compactors.conversations import PNG, answer
 
+from haybaler.framing import framed, framed_where_needed, json_framed, most_bytes
 from haybaler.parts import parts_of
 from haybaler.references import (
+    PartDescription,
     compaction_mark,
     is_offloaded,
     is_read_back,
+    most_bytes_of_pointer,
     offloaded_references,
     pointer_text,
     preview_of,
@@ -150,3 +154,34 @@ def test_results_of_haybalers_own_tools_are_known() -> None:
     assert is_read_back(answer(ToolCall("read_tool_result", {}), "x"))
     assert is_read_back(answer(ToolCall("search_tool_result", {}), "x"))
     assert not is_read_back(answer(CALL, "x"))
+
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=40)
+ascii_text = st.text(st.characters(max_codepoint=127), max_size=40)
+descriptions = st.builds(
+    PartDescription,
+    label=st.sampled_from(["text", "x" * 50 + "/" + "y" * 100, "é"]) | any_text,
+    size=st.integers(0, 10**15),
+    filename=st.none() | any_text | any_text.map(lambda text: 300 * text),
+    preview=st.none() | any_text | ascii_text,
+)
+
+
+@pytest.mark.parametrize("frame", [framed, framed_where_needed, json_framed])
+@given(text=any_text | ascii_text)
+@example(text="")
+@example(text="\x00" * 9)
+@example(text="\U000e0100" * 9)
+@example(text="\ud800" * 9)
+@example(text="\U0001f676" * 9)
+def test_a_frame_is_never_larger_than_its_bound(frame: Callable[[str], str], text: str) -> None:
+    assert len(frame(text).encode()) <= most_bytes(text)
+
+
+@given(st.lists(st.tuples(descriptions, any_text | ascii_text), max_size=12))
+@example(
+    [(PartDescription("x" * 50 + "/" + "y" * 100, 10**15, "\U0001f676" * 300, "\U0001f676" * 203), "\U0001f676" * 9)]
+)
+def test_a_pointer_is_never_larger_than_its_bound(parts: list[tuple[PartDescription, str]]) -> None:
+    described, references = [part for part, _ in parts], [reference for _, reference in parts]
+    assert len(pointer_text(described, references).encode()) <= most_bytes_of_pointer(described, references)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from time import perf_counter
+from itertools import pairwise
 
 import anyio
 import pytest
@@ -131,22 +131,14 @@ async def test_afterwards_nothing_is_left_on_the_loop(clock: Clock) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_loop_busy_with_computations_gives_way_to_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = 0
+@pytest.mark.parametrize("seconds", [SHARE, 0.45 * SHARE])
+async def test_a_loop_busy_with_computations_gives_way_to_threads_in_each_pass(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, seconds: float
+) -> None:
+    given: list[float] = []
 
-    def give_way() -> None:
-        nonlocal given
-        given += 1
-
-    monkeypatch.setattr(turns, "give_way", give_way)
-
-    def compute() -> None:
-        until = perf_counter() + SHARE
-        while perf_counter() < until:
-            pass
-
+    monkeypatch.setattr(turns, "give_way", lambda: given.append(clock.now))
     async with anyio.create_task_group() as group:
-        for _ in range(10):
-            group.start_soon(run_in_turn, compute)
-    await asyncio.sleep(0)
-    assert given >= 9
+        for _ in range(40):
+            group.start_soon(run_in_turn, clock.compute, seconds)
+    assert all(later - earlier <= SHARE + seconds for earlier, later in pairwise([0.0, *given, clock.now]))

@@ -70,6 +70,15 @@ class ApproximateTokenCounter:
         media = media_tokens(messages, self, bytes_per_token=self.chars_per_token)
         return int(characters / self.chars_per_token) + media
 
+    def most_tokens(self, size: int) -> int:
+        """
+        Bound what a message of text has, without its text.
+
+        :param size: The bytes of the message as it is rendered for counting; no character has less than one.
+        :returns: Tokens.
+        """
+        return int(size / self.chars_per_token)
+
     def likely(self, message: ChatMessage) -> float:
         """
         Judge how many tokens a message probably has, by what its text looks like.

@@ -22,6 +22,10 @@ class TokenCounter(Protocol):
     A counter that only computes, without any I/O, may say so with an attribute `counts_inline`: while it is true, a
     few thousand characters are counted directly on the event loop; more, or while it is false, go to a worker thread.
     An attribute `inline_chars` may say up to how many characters that holds; otherwise it is 16,000.
+
+    A counter that renders messages as haybaler's own do may have a method `most_tokens(size)`: the most tokens that it
+    counts for a message of text of so many bytes. Pointers that are smaller in any case need not be counted then. A
+    subclass says it anew.
     """
 
     def count(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:

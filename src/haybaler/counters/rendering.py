@@ -41,6 +41,16 @@ def _answer(result: ToolCallResult) -> tuple[str, ...]:
     return (head, result.result) if isinstance(result.result, str) else (head, *map(_stand_in, result.result))
 
 
+def most_bytes_of_head(tool_name: str) -> int:
+    """
+    Bound the size of what is rendered before a tool's answer, with the line break.
+
+    :param tool_name: The tool.
+    :returns: Bytes of UTF-8.
+    """
+    return len("[tool: (error)] \n") + 4 * len(tool_name)
+
+
 def _spoken(message: ChatMessage, role: str) -> Iterator[tuple[str, ...]]:
     for reasoning in message.reasonings:
         yield f"[{role} thinks] ", reasoning.reasoning_text

@@ -1,28 +1,22 @@
-"""The counter of one run: counts each message once, off the event loop where there is much, and never raises."""
+"""The counter of one run: counts each message once, off the event loop where there is much."""
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from haystack.dataclasses import ChatMessage
 from haystack.tools import ToolsType
 
-from haybaler.counters.approximate import ApproximateTokenCounter
+from haybaler.counters.guarded import INLINE_CHARS, GuardedCounter
 from haybaler.counters.learned import Judged, LearnedSizes
 from haybaler.counters.likely import is_foreign
-from haybaler.counters.protocol import plausible
 from haybaler.counters.rendering import is_short, rendered, words_in
 from haybaler.effects import Effect, Steps, await_effect, in_turn, in_worker, perform, perform_async
-from haybaler.interop import method, synchronous
 from haybaler.slices import in_slices
 from haybaler.turns import run_in_turn
 from haybaler.workers import run_in_worker
 
-logger = logging.getLogger(__name__)
-
-# What is counted where the caller is. Encoding so many characters takes less than 5 ms; a counter may name others.
-INLINE_CHARS = 16_000
-INLINE_MESSAGES = 160  # 10 µs each
+# How many messages are counted where the caller is, at 10 µs each.
+INLINE_MESSAGES = 160
 
 
 class _Sized(NamedTuple):
@@ -46,14 +40,10 @@ class RunTokenCounter:
     """
 
     def __init__(self, counter: Any) -> None:
-        self._counter = counter
+        self._counter = GuardedCounter(counter)
         # The message is kept beside its size, so that its id is not given to another one meanwhile.
         self._sizes: dict[int, _Sized] = {}
         self._tools: tuple[list[Any], int] = ([], 0)
-        self._count: Callable[..., Any] | None = None  # looked up once
-        # Counters that only know whole conversations are asked by `ask`; single messages are estimated then.
-        self.is_asked = bool(getattr(counter, "counts_conversations", False))
-        self._estimate = ApproximateTokenCounter() if self.is_asked else None
         self._judged: dict[int, Judged] = {}
         self._words: dict[int, int] = {}  # of the messages that are judged
         self._learned = LearnedSizes(known_factor=1.0 if self.is_asked else None)
@@ -88,6 +78,11 @@ class RunTokenCounter:
         return list(map(round, self._learned.sizes(keys, map(self._judged.__getitem__, keys))))
 
     @property
+    def is_asked(self) -> bool:
+        """Whether the counter only knows whole conversations, and is asked by `ask`; single messages are estimated."""
+        return self._counter.is_asked
+
+    @property
     def has_learned(self) -> bool:
         """Whether any figure of the provider's has been learned in this run."""
         return self._learned.has_figures
@@ -113,10 +108,8 @@ class RunTokenCounter:
             again in this run.
         """
         tools_size = yield from self.tools_size(tools)
-        try:
-            counted = plausible((yield from await_effect(method(self._counter, "count", list(messages), tools))))
-        except Exception as error:  # noqa: BLE001 - counting never ends a run
-            self._fall_back(error)
+        counted = yield from self._counter.ask(list(messages), tools)
+        if counted is None:
             return sum((yield from self.sizes(messages))) + tools_size
         yield from self.learn(messages, counted - tools_size)
         return counted
@@ -149,7 +142,7 @@ class RunTokenCounter:
             yield from in_worker(self._judge_each, fresh)
 
     def _judge_each(self, messages: Sequence[ChatMessage]) -> None:
-        likely = getattr(self._estimate or self._counter, "likely", None)
+        likely = self._counter.likely
         for message in in_slices(messages):
             if id(message) not in self._sizes:
                 self._count_each([message])
@@ -167,10 +160,19 @@ class RunTokenCounter:
         :returns: Tokens.
         """
         if id(message) not in self._sizes:
-            self._sizes[id(message)] = _Sized(message, self._try([message], None))
+            self._sizes[id(message)] = _Sized(message, self._counter.count([message], None))
         if self._learned.is_scaled and id(message) not in self._judged:
             self._judge_each([message])
         return self._known_sizes([message])[0]
+
+    def most_tokens(self, size: int) -> int | None:
+        """
+        Bound what a message of text has, without counting it.
+
+        :param size: The bytes of the message as the counters here render it.
+        :returns: Tokens; None if that is not known.
+        """
+        return None if self._learned.is_scaled else self._counter.most_tokens(size)
 
     def tools_size(self, tools: ToolsType | None) -> Steps[int]:
         """
@@ -182,7 +184,9 @@ class RunTokenCounter:
         listed = list(tools or [])
         known, size = self._tools
         if len(listed) != len(known) or any(a is not b for a, b in zip(listed, known, strict=True)):
-            size = yield from await_effect(Effect(lambda: self._try([], listed), lambda: self._try_async([], listed)))
+            asked = self._counter
+            count = Effect(lambda: asked.count([], listed), lambda: asked.count_async([], listed))
+            size = yield from await_effect(count)
             self._tools = (listed, size)
         return size
 
@@ -233,54 +237,22 @@ class RunTokenCounter:
 
     def _count_each(self, messages: Sequence[ChatMessage]) -> None:
         for message in in_slices(messages):
-            self._sizes[id(message)] = _Sized(message, self._try([message], None))
+            self._sizes[id(message)] = _Sized(message, self._counter.count([message], None))
 
     async def _count_each_async(self, messages: Sequence[ChatMessage]) -> None:
-        if self._counts_inline is None and hasattr(self._counter, "count_async"):
+        if self._counter.counts_inline is None and self._counter.counts_async:
             for message in messages:
-                tokens = await self._try_async([message], None)
+                tokens = await self._counter.count_async([message], None)
                 self._sizes[id(message)] = _Sized(message, tokens)
         elif self.is_little(messages):
             await run_in_turn(self._count_each, messages)
         else:
             await run_in_worker(self._count_each, messages)
 
-    @property
-    def _counts_inline(self) -> bool | None:
-        return cast("bool | None", getattr(self._estimate or self._counter, "counts_inline", None))
-
     def is_little(self, messages: Sequence[ChatMessage]) -> bool:
         """Whether messages can be counted where the caller is, within a few milliseconds."""
-        most = getattr(self._estimate or self._counter, "inline_chars", INLINE_CHARS)
-        return bool(self._counts_inline) and len(messages) <= INLINE_MESSAGES and is_short(messages, most)
-
-    def _try(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
-        try:
-            if self._estimate is None:
-                self._count = self._count or synchronous(self._counter, "count")
-                return plausible(self._count(messages, tools))
-        except Exception as error:  # noqa: BLE001 - counting never ends a run
-            self._fall_back(error)
-        return self._estimated(messages, tools)
-
-    async def _try_async(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
-        try:
-            if self._estimate is None:
-                return plausible(await method(self._counter, "count", messages, tools).run_async())
-        except Exception as error:  # noqa: BLE001 - counting never ends a run
-            self._fall_back(error)
-        return self._estimated(messages, tools)
-
-    def _fall_back(self, error: Exception) -> None:
-        self.is_asked = False
-        self._estimate = ApproximateTokenCounter()
-        logger.warning(
-            "A token counter failed; sizes are estimated from the length of the text for the rest of the run.",
-            extra={"counter": type(self._counter).__name__, "error": type(error).__name__},
-        )
-
-    def _estimated(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
-        return (self._estimate or ApproximateTokenCounter()).count(messages, tools)
+        is_quick = bool(self._counter.counts_inline) and len(messages) <= INLINE_MESSAGES
+        return is_quick and is_short(messages, self._counter.inline_chars)
 
     def to_dict(self) -> dict[str, Any]:
         """
@@ -288,7 +260,7 @@ class RunTokenCounter:
 
         :returns: What the wrapped counter's `to_dict` returns.
         """
-        serialized: dict[str, Any] = self._counter.to_dict()
+        serialized: dict[str, Any] = self._counter.counter.to_dict()
         return serialized
 
 

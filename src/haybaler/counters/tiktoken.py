@@ -99,6 +99,15 @@ class TiktokenCounter:
         )
         return tokens + media_tokens(messages, self, bytes_per_token=_BYTES_PER_TOKEN)
 
+    def most_tokens(self, size: int) -> int:
+        """
+        Bound what a message of text has, without encoding it.
+
+        :param size: The bytes of the message as it is rendered for counting; no token has less than one.
+        :returns: Tokens.
+        """
+        return size
+
     async def count_async(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:
         """
         Count the tokens of messages and tools in a worker thread.

@@ -1,7 +1,7 @@
 """The hook that moves fresh tool results into a store before the model sees them."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -13,8 +13,9 @@ from haystack.tools import AgentTool
 
 from haybaler.conversation import fresh_results
 from haybaler.counters.approximate import ApproximateTokenCounter
+from haybaler.counters.guarded import INLINE_CHARS
 from haybaler.counters.protocol import AnyTokenCounter
-from haybaler.counters.run import INLINE_CHARS, RunTokenCounter
+from haybaler.counters.run import RunTokenCounter
 from haybaler.effects import Steps, in_turn, perform, perform_async
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.carrying import is_carrying
@@ -147,28 +148,33 @@ class ToolResultOffloadHook:
         store = self.store if own is None else own  # a store with a length is false while it is empty
         work = _Work(candidates, store, RunRecord.of(state).counter(self.token_counter))
         if candidates and self._is_quick(work):
-            work.plan = self._plan(state, work, perform(work.counter.sizes(work.messages)))
+            # Other runs have to choose as well: what can wait until the writes have begun does.
+            sizes = perform(work.counter.sizes(work.messages))
+            work.plan = self._plan(state, work, sizes, most_tokens=work.counter.most_tokens)
             work.batch = work.plan.next_batch()
         return work
 
-    def _plan(self, state: State, work: _Work, sizes: Sequence[int]) -> OffloadPlan:
+    def _plan(
+        self, state: State, work: _Work, sizes: Sequence[int], most_tokens: Callable[[int], int | None] | None = None
+    ) -> OffloadPlan:
         return OffloadPlan(
             state.data["messages"],
             self._slots(state, work, sizes),
             surplus=None,
             size=work.counter.size,
             predict=predictor(work.store),
+            most_tokens=most_tokens,
         )
 
     def _eligible(self, message: ChatMessage) -> list[_Result]:
         if is_offloaded(message) or is_read_back(message):
             return []
-        policies = (
-            (place, result, self._policies.policy_for(result.origin.tool_name))
+        return [
+            (place, result, policy)
             for place, result in enumerate(message.tool_call_results)
-            if self.offload_errors or not result.error
-        )
-        return [(place, result, policy) for place, result, policy in policies if policy is not None]
+            if (policy := self._policies.policy_for(result.origin.tool_name)) is not None
+            and (self.offload_errors or not result.error)
+        ]
 
     def _is_quick(self, work: _Work) -> bool:
         """Whether there are few results, with nothing to decode, and nobody's code that might wait for something."""

@@ -7,12 +7,11 @@ the tree in `haybaler.errors`.
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from inspect import isawaitable
 from typing import Any, TypeVar
 
 from haybaler.effects import Effect
 from haybaler.errors import CorruptEntryError, StoreError, mapped
-from haybaler.interop import asynchronous, has_asynchronous, method, optional_method
+from haybaler.interop import asynchronous, method, optional_method
 from haybaler.stores.driver import Content, page_of
 from haybaler.stores.inventory import SweepReport
 from haybaler.stores.outcomes import SINGLE_CALLS, Outcome, has, write_async, write_now
@@ -155,15 +154,7 @@ def _checked(check: Callable[[Any], Any], action: str, store: Any, name: str, *a
 
 def _caller(store: Any, name: str) -> Callable[..., Awaitable[Any]]:
     """Return a method as it is called from an event loop. No timeout waits for a worker thread that has begun."""
-    if has_asynchronous(store, name):
-        return asynchronous(store, name)
-    function = getattr(store, name)
-
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        result = await run_in_worker(partial(function, *args, **kwargs), abandon=True)
-        return await result if isawaitable(result) else result
-
-    return call
+    return asynchronous(store, name, in_worker=partial(run_in_worker, abandon=True))
 
 
 def _content(content: object) -> Content:

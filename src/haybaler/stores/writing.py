@@ -4,14 +4,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from inspect import isawaitable
 from typing import Any
 
 import anyio
 
 from haybaler.effects import Effect
 from haybaler.errors import StoreTimeoutError
-from haybaler.interop import asynchronous, has_asynchronous, has_synchronous, method
+from haybaler.interop import asynchronous, has_synchronous, method
 from haybaler.stores.driver import Content
 from haybaler.stores.outcomes import Outcome, has, write_async, write_now
 from haybaler.stores.protocol import StoreEntry
@@ -60,14 +59,7 @@ async def _write_async(store: Any, entries: list[StoreEntry], seconds: float | N
 
 def _writer(store: Any, name: str) -> Callable[..., Awaitable[Any]]:
     """Return what writes. A worker thread that nobody waits for any more removes what it has written."""
-    if has_asynchronous(store, name):
-        return asynchronous(store, name)
-
-    async def write(*args: Any, **kwargs: Any) -> Any:
-        outcome = await run_or_undo(partial(getattr(store, name), *args, **kwargs), partial(_take_back, store))
-        return await outcome if isawaitable(outcome) else outcome
-
-    return write
+    return asynchronous(store, name, in_worker=partial(run_or_undo, undo=partial(_take_back, store)))
 
 
 def _take_back(store: Any, outcome: object) -> None:

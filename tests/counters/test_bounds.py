@@ -1,0 +1,92 @@
+"""The most tokens that a message can have: never less than are counted, and not said by whom it does not hold for."""
+
+from typing import Any
+
+import pytest
+from haystack.dataclasses import ChatMessage, TextContent, ToolCall, ToolCallResult
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.compactors.conversations import answer
+
+from haybaler import ApproximateTokenCounter, TiktokenCounter
+from haybaler.counters.rendering import rendered
+from haybaler.counters.run import RunTokenCounter
+from haybaler.effects import perform
+from haybaler.parts import parts_of
+from haybaler.swaps import Slot
+
+LOCAL = [ApproximateTokenCounter(), ApproximateTokenCounter(0.7), TiktokenCounter(), TiktokenCounter("cl100k_base")]
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=60)
+texts = st.one_of(any_text, any_text.map(lambda text: 20 * text), st.text("\U0001f676 \u3000é", max_size=30))
+
+
+def bytes_of(message: ChatMessage) -> int:
+    return len("".join(rendered([message])).encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize("counter", LOCAL, ids=lambda counter: type(counter).__name__)
+@given(texts)
+def test_a_local_counter_never_counts_more_than_its_bound(counter: Any, text: str) -> None:
+    message = answer(ToolCall("fetch", {}), text)
+    assert counter.count([message]) <= counter.most_tokens(bytes_of(message))
+
+
+results = st.builds(
+    ToolCallResult,
+    st.lists(texts.map(TextContent), min_size=1, max_size=3) | texts,
+    origin=st.builds(ToolCall, texts, st.just({})),
+    error=st.booleans(),
+)
+
+
+@given(st.lists(results, min_size=1, max_size=3), st.integers(0, 30), texts)
+def test_a_message_with_pointers_is_never_larger_than_its_bound(
+    given_results: list[ToolCallResult], preview_chars: int, reference: str
+) -> None:
+    message = ChatMessage(_role=answer(ToolCall("fetch", {}), "").role, _content=list(given_results))
+    parts = {place: parts_of(result, preview_chars=preview_chars) or [] for place, result in enumerate(given_results)}
+    references = [reference] * sum(map(len, parts.values()))
+    slot = Slot(0, message, 0, parts, references)
+    most = slot.most_bytes(references)
+    assert most is not None
+    assert bytes_of(slot.replaced(references)) <= most
+    del parts[0]
+    assert Slot(0, message, 0, parts, []).most_bytes([]) is None  # the first result stays, whatever its size
+
+
+def test_a_subclass_says_it_anew() -> None:
+    class Doubled(ApproximateTokenCounter):
+        def count(self, messages: Any, tools: Any = None) -> int:
+            return 2 * super().count(messages, tools)
+
+    class DoubledAndSaid(Doubled):
+        def most_tokens(self, size: int) -> int:
+            return 2 * super().most_tokens(size)
+
+    assert RunTokenCounter(ApproximateTokenCounter()).most_tokens(400) == 100
+    assert RunTokenCounter(Doubled()).most_tokens(400) is None
+    assert RunTokenCounter(DoubledAndSaid()).most_tokens(400) == 200
+
+
+def test_after_a_failure_the_bound_is_that_of_the_estimate() -> None:
+    class Failing:
+        def count(self, messages: Any, tools: Any = None) -> int:
+            raise OSError
+
+        def most_tokens(self, size: int) -> int:
+            return 0
+
+    counter = RunTokenCounter(Failing())
+    assert counter.most_tokens(400) == 0
+    assert counter.size(answer(ToolCall("fetch", {}), "x")) > 0
+    assert counter.most_tokens(400) == 100
+
+
+def test_in_the_scale_of_the_provider_there_is_no_bound() -> None:
+    counter = RunTokenCounter(ApproximateTokenCounter())
+    message = ChatMessage.from_user("x" * 400)
+    perform(counter.sizes([message]))
+    perform(counter.learn([message], 1_000))
+    assert counter.size(message) > 500
+    assert counter.most_tokens(400) is None
