@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from haystack.dataclasses import ChatMessage, TextContent, ToolCall, ToolCallResult
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.compactors.conversations import answer
 
@@ -41,6 +41,7 @@ results = st.builds(
 
 
 @given(st.lists(results, min_size=1, max_size=3), st.integers(0, 30), texts)
+@example([ToolCallResult("", ToolCall("\U0001f676" * 500, {}), error=True)], 0, "")
 def test_a_message_with_pointers_is_never_larger_than_its_bound(
     given_results: list[ToolCallResult], preview_chars: int, reference: str
 ) -> None:

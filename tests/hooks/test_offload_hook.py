@@ -102,6 +102,13 @@ def test_the_most_specific_key_decides(colour: Colour, tool: str, chosen: str, t
     assert log == [chosen]
 
 
+def test_of_two_tuples_with_a_name_the_first_decides(colour: Colour) -> None:
+    log: list[str] = []
+    strategies = {("web", "news"): Named(log, "first"), ("web2", "web"): Named(log, "second")}
+    offload(colour, step(("web", LONG)), SyncStore(), strategies)
+    assert log == ["first"]
+
+
 def test_a_tool_without_a_key_stays(colour: Colour) -> None:
     store = InMemoryToolResultStore()
     messages = step(("other", LONG), ("fetch", LONG))
