@@ -104,7 +104,10 @@ def test_the_most_specific_key_decides(colour: Colour, tool: str, chosen: str, t
 
 def test_of_two_tuples_with_a_name_the_first_decides(colour: Colour) -> None:
     log: list[str] = []
-    strategies = {("web", "news"): Named(log, "first"), ("web2", "web"): Named(log, "second")}
+    strategies: dict[str | tuple[str, ...], Any] = {
+        ("web", "news"): Named(log, "first"),
+        ("web2", "web"): Named(log, "second"),
+    }
     offload(colour, step(("web", LONG)), SyncStore(), strategies)
     assert log == ["first"]
 
