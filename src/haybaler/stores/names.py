@@ -22,7 +22,7 @@ _STEM_CHARS = 36
 # extension.
 _PORTABLE = r"(?!(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|{end}))[a-z0-9_](?:[a-z0-9_.-]{{0,78}}[a-z0-9_-])?{end}"
 _PLAIN = re.compile(_PORTABLE.format(end=r"\Z"))
-_PLAIN_LINES = re.compile("(?:" + _PORTABLE.format(end=r"\n") + r")*+\Z")
+_PLAIN_LINES = re.compile("(?:" + _PORTABLE.format(end=r"\n") + r")*\Z")
 _HASHED = re.compile(r"[a-z0-9_-]{0,36}~[0-9a-f]{32}(\.[a-z0-9]{1,10})?\Z")
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}\Z")
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
