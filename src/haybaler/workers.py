@@ -59,26 +59,36 @@ async def run_in_worker(
         call.leave()
 
 
-async def run_or_undo(function: Callable[[], R], undo: Callable[[R], object]) -> R:
+async def run_or_undo(function: Callable[[], R], undo: Callable[[R], object], *, seconds: float) -> R:
     """
     Call a blocking function that changes something in a worker thread. No cancellation and no timeout waits for it.
 
     :param function: What to call.
-    :param undo: Takes the result; called in the worker thread if nobody awaits the function any more when it is done.
+    :param undo: Takes the result; called, once, in a worker thread if nobody gets the result any more.
+    :param seconds: How long a cancellation waits for undoing what is already done.
     :returns: What the function returned.
     """
     abandoned = Event()
+    results: list[R] = []
+    not_undone = [True]
 
     def call() -> R:
-        result = function()
+        results.append(function())
         if abandoned.is_set():
-            undo(result)
-        return result
+            undo_once()
+        return results[0]
+
+    def undo_once() -> None:
+        if _take(not_undone):
+            undo(results[0])
 
     try:
         return await run_in_worker(call, abandon=True)
-    finally:
+    except BaseException:
         abandoned.set()
+        if results:  # the thread had done it, and the event loop has not come to take the result
+            await clean_up(partial(run_in_worker, undo_once), seconds=seconds)
+        raise
 
 
 def _loop_limiter(variable: RunVar[CapacityLimiter], total: float) -> CapacityLimiter:

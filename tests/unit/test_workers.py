@@ -3,13 +3,14 @@ import gc
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 
 import anyio
 import pytest
 from anyio import CapacityLimiter
 
 from haybaler.testing import Cancellation, each_cancellation
-from haybaler.workers import WORKERS, PerLoop, clean_up, map_bounded, run_in_worker, see_through
+from haybaler.workers import WORKERS, PerLoop, clean_up, map_bounded, run_in_worker, run_or_undo, see_through
 
 
 @pytest.mark.anyio
@@ -146,6 +147,37 @@ async def test_workers_are_bounded_by_their_own_limiter() -> None:
     await asyncio.gather(*(run_in_worker(meet) for _ in range(2 * WORKERS)))
     assert most == WORKERS
     assert anyio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("moment", ["while the thread works", "when it is done, and nobody has heard of it"])
+async def test_what_a_thread_has_changed_is_undone_once_if_nobody_gets_its_result(moment: str) -> None:
+    begun, go_on, taken_back = threading.Event(), threading.Event(), threading.Event()
+    undone: list[str] = []
+
+    def change() -> str:
+        begun.set()
+        assert go_on.wait(10)
+        return "result"
+
+    def undo(result: str) -> None:
+        undone.append(result)
+        taken_back.set()
+
+    task = asyncio.create_task(run_or_undo(change, undo, seconds=10))
+    assert await run_in_worker(begun.wait, 10)
+    if moment != "while the thread works":
+        go_on.set()
+        until = perf_counter() + 0.1
+        while perf_counter() < until:  # the event loop is busy meanwhile
+            pass
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+    assert await run_in_worker(taken_back.wait, 10)
+    await asyncio.sleep(0.02)
+    assert undone == ["result"]
 
 
 @pytest.mark.anyio
