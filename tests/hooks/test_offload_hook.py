@@ -114,7 +114,8 @@ def test_of_two_tuples_with_a_name_the_first_decides(colour: Colour) -> None:
 
 def test_strategies_may_be_changed_between_steps(colour: Colour) -> None:
     log: list[str] = []
-    hook: Any = ToolResultOffloadHook(SyncStore(), {"web": Named(log, "before")})
+    strategies: dict[str | tuple[str, ...], Any] = {"web": Named(log, "before")}
+    hook: Any = ToolResultOffloadHook(SyncStore(), strategies)
     colour.call(hook, "run", agent_state(step(("web", LONG))))
     hook.offload_strategies["web"] = Named(log, "changed")
     colour.call(hook, "run", agent_state(step(("web", LONG))))
