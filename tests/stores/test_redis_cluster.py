@@ -10,7 +10,7 @@ import redis.asyncio as aioredis
 from redis.crc import key_slot
 from tests.services.redis_servers import RedisServer, redis_cluster, redis_sentinel, until
 
-from haybaler.errors import StoreConfigurationError, StoreError, StoreUnavailableError
+from haybaler.errors import EntryTooLargeError, StoreConfigurationError, StoreError, StoreUnavailableError
 from haybaler.stores.protocol import DeletedScope, StoreEntry
 from haybaler.workers import run_in_worker
 from haybaler_redis import RedisToolResultStore
@@ -57,6 +57,23 @@ def test_a_large_entry_is_staged_in_its_own_slot(store: RedisToolResultStore, cl
         reference = asyncio.run(store.write_async(key=str(number), content=content))
         assert store.read(reference) == content
         assert store.read_page(reference, offset=-7, limit=3).content == "345"
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_row_17_an_entry_that_is_too_large_for_its_node_fails_alone(
+    store: RedisToolResultStore, cluster: list[RedisServer], prefix: str, is_async: bool
+) -> None:
+    entries = [StoreEntry(f"key-{number}", "x" * (10 if number % 8 else 1_500_000)) for number in range(100)]
+    slots = [key_slot(f"{prefix}:{entry.key}".encode()) for entry in entries]
+    cluster[0].client.config_set("proto-max-bulk-len", 1024 * 1024)
+    try:
+        outcomes = asyncio.run(store.write_many_async(entries)) if is_async else store.write_many(entries)
+    finally:
+        cluster[0].client.config_set("proto-max-bulk-len", 512 * 1024 * 1024)
+    refused = [slot < 16384 // 3 and not number % 8 for number, slot in enumerate(slots)]
+    assert 0 < sum(refused) < 13
+    assert [type(outcome) is EntryTooLargeError for outcome in outcomes] == refused
+    assert {type(outcome) for outcome in outcomes} == {EntryTooLargeError, str}
 
 
 def _holds(server: RedisServer, key: str) -> bool:

@@ -1,6 +1,6 @@
 """The clients of a store: one for each event loop and one for all threads without, or the one that was given."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from haybaler.workers import PerLoop, run_in_worker
 from haybaler_redis.connecting import Opened, open_async, open_sync
 from haybaler_redis.exchange import is_cluster, node_of
 from haybaler_redis.features import Features, probe
+from haybaler_redis.limits import largest
 from haybaler_redis.links import AsyncLink, Request, SyncLink
 from haybaler_redis.settings import Settings
 
@@ -68,6 +69,10 @@ class Clients:
         """Have the server asked about its features, once for each client."""
         return Effect(self._features, self._features_async)
 
+    def largest(self, keys: Sequence[bytes]) -> Effect[list[int]]:
+        """Have each server asked how large a value it takes under one of the keys, once for each client."""
+        return Effect(partial(self._largest, keys), partial(self._largest_async, keys))
+
     def server_of(self, key: bytes) -> str | None:
         """Name the node of a cluster that keeps a key, for the running event loop; None if there is only one server."""
         if not self.clustered:
@@ -101,6 +106,16 @@ class Clients:
             return await run_in_worker(self._features)
         link = self._async.get()
         return link.features or self._learned(link, await link.run(probe))
+
+    def _largest(self, keys: Sequence[bytes]) -> list[int]:
+        link = self._sync_link()
+        return link.run(partial(largest, keys, link.limits))
+
+    async def _largest_async(self, keys: Sequence[bytes]) -> list[int]:
+        if self._make_async is None:
+            return await run_in_worker(self._largest, keys)
+        link = self._async.get()
+        return await link.run(partial(largest, keys, link.limits))
 
     def _learned(self, link: AsyncLink | SyncLink, features: Features) -> Features:
         link.features = features

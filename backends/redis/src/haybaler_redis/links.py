@@ -39,6 +39,7 @@ class AsyncLink:
         self._users = 0
         self._closing = False
         self.features: Features | None = None  # what is known about the server, once somebody has asked
+        self.limits: dict[str, int] = {}  # the most bytes of a value, by the name of the node, as far as known
 
     async def run(self, request: Request[R]) -> R:
         """
@@ -114,6 +115,7 @@ class SyncLink:
         self._users = 0
         self._closing = False
         self.features: Features | None = None  # what is known about the server, once somebody has asked
+        self.limits: dict[str, int] = {}  # the most bytes of a value, by the name of the node, as far as known
 
     def run(self, request: Request[R]) -> R:
         """
