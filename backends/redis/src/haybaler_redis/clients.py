@@ -52,7 +52,7 @@ class Clients:
         self.limit = limit
         self._wait = wait
         self._announce = announce
-        self._async: PerLoop[AsyncLink] = PerLoop(self._open_async)
+        self._async: PerLoop[AsyncLink] = PerLoop(self._open_async, forget=AsyncLink.forget)
         self._sync: SyncLink | None = None
         self._lock = Lock()
 
@@ -86,6 +86,7 @@ class Clients:
 
     def close(self) -> None:
         """Disconnect the client of the threads without an event loop. The next use opens another."""
+        self._async.forget_closed_loops()
         with self._lock:
             link, self._sync = self._sync, None
         if link is not None:
@@ -141,6 +142,7 @@ class Clients:
     def _sync_link(self) -> SyncLink:
         if self._make_sync is None:
             raise AsyncOnlyStoreError("The store was given an asynchronous client; use its `_async` methods.")
+        self._async.forget_closed_loops()
         with self._lock:
             if self._sync is None:
                 self._sync = SyncLink(self._make_sync(), limit=self.limit, wait=self._wait)
@@ -181,9 +183,9 @@ def clients_from(client: object, *, limit: int, wait: float, announce: Callable[
     if isinstance(client, (aioredis.client.Pipeline, redis.client.Pipeline)) or not isinstance(client, _ASYNC + _SYNC):
         raise ConfigurationError(f"`client` must be a client of redis-py, not {type(client).__name__}.")
     opened: Any = (
-        Opened(client, _nothing_async, _nothing_async)
+        Opened(client, _nothing_async, _nothing_async, _nothing)
         if isinstance(client, _ASYNC)
-        else Opened(client, _nothing, _nothing)
+        else Opened(client, _nothing, _nothing, _nothing)
     )
     return Clients(
         (lambda: opened) if isinstance(client, _ASYNC) else None,
