@@ -248,6 +248,43 @@ def test_row_5_a_thousand_reads_in_threads_wait_for_four_connections(valkey: Red
     until(lambda: valkey.connections() == 0)
 
 
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({"max_connections": 2}, 2),
+        ({"max_connections": 1}, 1),
+        ({"max_connections": 40}, 16),
+        ({"max_connections": 4, "single_connection_client": True}, 4),
+    ],
+    ids=["two", "one", "more than the store's", "one of them for itself"],
+)
+@pytest.mark.parametrize("colour", ["async", "sync in threads", "sync in a loop"])
+def test_row_5_calls_wait_for_the_connections_that_a_ready_client_has(
+    valkey: RedisServer, prefix: str, options: dict[str, Any], most: int, colour: str
+) -> None:
+    until(lambda: valkey.connections() == 0)
+    make: Any = aioredis.Redis if colour == "async" else redis.Redis
+    client = make(port=valkey.port, **options)
+    store = RedisToolResultStore(client=client, prefix=prefix, ttl=60, retries=0)
+
+    async def write_and_read() -> None:
+        await _write_and_read(store, *map(str, range(300)))
+        if colour == "async":
+            await client.aclose()
+
+    if colour == "sync in threads":
+        reference = store.write(key="a", content="b")
+        with ThreadPoolExecutor(32) as pool:
+            assert set(pool.map(store.read, [reference] * 300)) == {"b"}
+    else:
+        asyncio.run(write_and_read())
+    pool = client.connection_pool
+    assert len([*pool._available_connections, *pool._in_use_connections]) <= most
+    if colour != "async":
+        client.close()
+    until(lambda: valkey.connections() == 0)
+
+
 def test_row_6_who_waits_too_long_for_a_connection_is_told_so(valkey: RedisServer, prefix: str) -> None:
     store = RedisToolResultStore(valkey.url, prefix=prefix, max_connections=1, pool_timeout=0.05, timeout=5)
     asyncio.run(store.write_async(key="a", content="b"))

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -165,12 +166,13 @@ def test_a_password_in_plain_text_is_never_serialized() -> None:
 def test_a_password_is_a_secret_or_the_store_is_not_made(name: str, value: Any) -> None:
     given: dict[str, Any] = {name: value, "sentinel": "name"}
     data = RedisToolResultStore("redis://host", sentinel="name").to_dict()
-    for make in (
+    makes: list[Callable[[], object]] = [
         lambda: RedisToolResultStore("redis://host", **given),
         lambda: RedisToolResultStore(client=redis.Redis(), **{name: value}),
         lambda: RedisToolResultStore.from_url(f"redis://host?sentinel=name&{name}={_QUOTED}"),
         lambda: RedisToolResultStore.from_dict({**data, "init_parameters": {**data["init_parameters"], **given}}),
-    ):
+    ]
+    for make in makes:
         with pytest.raises(ConfigurationError, match=name) as caught:
             make()
         assert _PASSWORD not in repr(caught.value)

@@ -22,6 +22,8 @@ R = TypeVar("R")
 
 _ASYNC = (aioredis.Redis, aioredis.RedisCluster)
 _SYNC = (redis.Redis, redis.RedisCluster)
+# Connections of a client that says nothing else, by redis-py.
+_MOST_BY_DEFAULT = 100
 
 
 class Clients:
@@ -174,7 +176,7 @@ def clients_from(client: object, *, limit: int, wait: float, announce: Callable[
     Return the clients of a store that was given one. It is never closed.
 
     :param client: A client of redis-py, in either colour, of one server or of a cluster.
-    :param limit: The most requests in flight.
+    :param limit: The most requests in flight; fewer, if it cannot have as many connections.
     :param wait: Seconds to wait for a turn.
     :param announce: Told what is known about the server.
     :returns: The clients; in the other colour there is none.
@@ -191,10 +193,21 @@ def clients_from(client: object, *, limit: int, wait: float, announce: Callable[
         (lambda: opened) if isinstance(client, _ASYNC) else None,
         None if isinstance(client, _ASYNC) else (lambda: opened),
         clustered=is_cluster(client),
-        limit=limit,
+        limit=min(limit, _most_connections(client)),
         wait=wait,
         announce=announce,
     )
+
+
+def _most_connections(client: Any) -> int:
+    # Those of each node, in a cluster. Most pools raise where one more is wanted, instead of waiting for it.
+    if is_cluster(client):
+        nodes: Any = client if isinstance(client, _ASYNC) else client.nodes_manager
+        most: int = nodes.connection_kwargs.get("max_connections") or _MOST_BY_DEFAULT
+        return most
+    most = getattr(client.connection_pool, "max_connections", _MOST_BY_DEFAULT)
+    alone = getattr(client, "single_connection_client", getattr(client, "_single_connection_client", False))
+    return max(1, most - bool(alone))  # such a client keeps one for itself, which pipelines do without
 
 
 def _ignore(features: Features) -> None:
