@@ -10,7 +10,7 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from threading import Event, Lock
+from threading import Event, RLock
 from typing import Generic, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
@@ -25,7 +25,6 @@ Ts = TypeVarTuple("Ts")
 
 # Threads for other people's synchronous counters, policies and stores, and for bulk counting, in each event loop.
 WORKERS = 32
-
 
 _bounded: RunVar[CapacityLimiter] = RunVar("haybaler_workers")
 _unbounded: RunVar[CapacityLimiter] = RunVar("haybaler_unbounded")
@@ -260,12 +259,14 @@ class PerLoop(Generic[T]):
     One object for each event loop, made when a loop first asks for it and forgotten once the loop is closed.
 
     :param factory: Makes the object; called inside the loop that asks.
+    :param forget: Told of an object whose loop was closed before it was popped, as soon as anybody notices.
     """
 
-    def __init__(self, factory: Callable[[], T]) -> None:
+    def __init__(self, factory: Callable[[], T], *, forget: Callable[[T], None] = lambda _: None) -> None:
         self._factory = factory
+        self._forget = forget
         self._objects: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
-        self._lock = Lock()
+        self._lock = RLock()
 
     def get(self) -> T:
         """
@@ -275,15 +276,18 @@ class PerLoop(Generic[T]):
         """
         loop = asyncio.get_running_loop()
         with self._lock:
+            if len(self._objects) > (loop in self._objects):
+                self.forget_closed_loops()
             if loop not in self._objects:
-                self._forget_closed_loops()
                 self._objects[loop] = self._factory()
             return self._objects[loop]
 
-    def _forget_closed_loops(self) -> None:
+    def forget_closed_loops(self) -> None:
+        """Forget the objects of loops that have been closed; `get` and `pop` do so, too."""
         # Clients refer to their loop, and a weak key lives as long as its own value refers to it.
-        for loop in [loop for loop in self._objects if loop.is_closed()]:
-            del self._objects[loop]
+        with self._lock:
+            for loop in [loop for loop in self._objects if loop.is_closed()]:
+                self._forget(self._objects.pop(loop))
 
     def pop(self) -> T | None:
         """
@@ -292,4 +296,5 @@ class PerLoop(Generic[T]):
         :returns: The object, or None if there was none.
         """
         with self._lock:
+            self.forget_closed_loops()
             return self._objects.pop(asyncio.get_running_loop(), None)

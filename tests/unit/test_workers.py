@@ -319,6 +319,32 @@ def test_an_object_that_refers_to_its_loop_is_forgotten_once_that_loop_is_closed
     assert first() is None
 
 
+@pytest.mark.parametrize("notices", ["get", "pop", "forget_closed_loops"])
+def test_what_a_closed_loop_has_left_is_handed_over_as_soon_as_somebody_notices(notices: str) -> None:
+    left: list[Client] = []
+    clients = PerLoop(Client, forget=left.append)
+
+    async def use() -> Client:
+        return clients.get()
+
+    async def notice() -> None:
+        getattr(clients, notices)()
+
+    async def go_on() -> None:
+        clients.get()
+        second = await run_in_worker(asyncio.run, use())
+        assert second not in left
+        await notice()
+        assert left.count(second) == 1
+
+    first = asyncio.run(use())
+    assert left == []
+    asyncio.run(notice())
+    assert left == [first]
+    asyncio.run(go_on())
+    assert left.count(first) == 1
+
+
 def test_a_factory_that_fails_is_asked_again() -> None:
     attempts: list[int] = []
 

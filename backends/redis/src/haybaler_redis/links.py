@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, contextmanager
 from threading import BoundedSemaphore, Lock
 from typing import Any, TypeVar
+from weakref import finalize
 
 import anyio
 
 from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import StoreTimeoutError
-from haybaler_redis.abandoned import abandon
 from haybaler_redis.connecting import Opened
 from haybaler_redis.features import Features
 
@@ -35,10 +35,15 @@ class AsyncLink:
         self._turns = anyio.Semaphore(limit, fast_acquire=True)
         self._wait = wait
         self._loop = asyncio.get_running_loop()
+        # What the garbage collector takes together it takes in any order, and a connection warns of itself. This holds
+        # on to the client until it is closed; not while it is in use, for then its users hold on to the link.
+        self._idle = [opened]
+        finalize(self, _end, self._loop, self._idle)
         self._lifetime: AsyncGenerator[None, None] | None = None
         self._users = 0
         self._closing = False
         self.features: Features | None = None  # what is known about the server, once somebody has asked
+        self.limits: dict[str, int] = {}  # the most bytes of a value, by the name of the node, as far as known
 
     async def run(self, request: Request[R]) -> R:
         """
@@ -68,6 +73,7 @@ class AsyncLink:
             self._lifetime = _lifetime(self._opened)
             await anext(self._lifetime)  # never suspends; makes it known to the loop
         self._users += 1
+        self._idle.clear()
         try:
             try:
                 with anyio.fail_after(self._wait):
@@ -80,12 +86,24 @@ class AsyncLink:
                 self._turns.release()
         finally:
             self._users -= 1
+            if not self._users:
+                self._idle.append(self._opened)
             if self._closing:
                 await self.close()
 
-    def __del__(self) -> None:
+    def forget(self) -> None:
+        """Disconnect, if the event loop has been closed without that."""
         if self._loop.is_closed():
-            abandon(self.client)
+            self._opened.abandon()
+
+    def __del__(self) -> None:
+        self.forget()
+
+
+def _end(loop: asyncio.AbstractEventLoop, idle: list[Opened[Awaitable[None]]]) -> None:
+    for opened in idle:
+        if loop.is_closed():
+            opened.abandon()
 
 
 async def _lifetime(opened: Opened[Awaitable[None]]) -> AsyncGenerator[None, None]:
@@ -114,6 +132,7 @@ class SyncLink:
         self._users = 0
         self._closing = False
         self.features: Features | None = None  # what is known about the server, once somebody has asked
+        self.limits: dict[str, int] = {}  # the most bytes of a value, by the name of the node, as far as known
 
     def run(self, request: Request[R]) -> R:
         """
