@@ -166,6 +166,33 @@ def test_setting_the_rule_without_permission_says_so(colour: str) -> None:
             ensure(store, colour, 7)
 
 
-def test_a_rule_needs_a_whole_day() -> None:
-    with pytest.raises(ConfigurationError):
-        S3ToolResultStore("bucket").ensure_expiry_rule(0)
+@both_colours
+def test_the_expiry_rule_of_a_scope_is_for_that_scope_only(colour: str, seaweedfs: S3Server, prefix: str) -> None:
+    store = store_of(seaweedfs, prefix)
+    for scoped in (store.scoped("user"), store_of(seaweedfs, "").scoped(prefix)):
+        seaweedfs.client.delete_bucket_lifecycle(Bucket=BUCKET)
+        ensure(scoped, colour, 7)
+        (rule,) = seaweedfs.client.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"]
+        with store:
+            inside, outside = scoped.scoped("run").reference("key"), store.scoped("user-2").reference("key")
+        start = f"s3://{BUCKET}/{rule['Filter']['Prefix']}"
+        assert inside.startswith(start)
+        assert not outside.startswith(start)
+        assert not store.reference("key").startswith(start)
+
+
+@both_colours
+def test_no_expiry_rule_is_ever_for_the_whole_bucket(colour: str) -> None:
+    with faulty_s3() as server:
+        with pytest.raises(ConfigurationError, match="whole bucket"):
+            ensure(S3ToolResultStore("bucket", prefix="", endpoint_url=server.endpoint), colour, 7)
+        assert server.requests == []
+
+
+@both_colours
+@pytest.mark.parametrize("days", [0, -1, 1.5, 7.0, True, "7", None, float("nan")])
+def test_the_days_of_an_expiry_rule_are_a_whole_number_of_at_least_one(days: Any, colour: str) -> None:
+    with faulty_s3() as server:
+        with pytest.raises(ConfigurationError, match="whole number"):
+            ensure(S3ToolResultStore("bucket", endpoint_url=server.endpoint), colour, days)
+        assert server.requests == []
