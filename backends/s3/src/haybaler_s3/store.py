@@ -23,7 +23,7 @@ from haybaler_s3.listing import Listing
 from haybaler_s3.reading import Reading
 from haybaler_s3.removing import Removing
 from haybaler_s3.requests import Requests
-from haybaler_s3.settings import SECRETS, Settings
+from haybaler_s3.settings import SECRETS, Settings, check_secrets
 from haybaler_s3.sweeping import Sweeping
 from haybaler_s3.writing import Writing
 
@@ -259,7 +259,12 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """As `ToolResultStore.from_dict`; credentials are read from the environment again."""
+        """
+        As `ToolResultStore.from_dict`; credentials are read from the environment again.
+
+        :raises ConfigurationError: If they stand in the data themselves.
+        """
         parameters = dict(data.get("init_parameters", {}))
+        check_secrets(parameters, dict)
         deserialize_secrets_inplace(parameters, keys=SECRETS)
         return super().from_dict({**data, "init_parameters": parameters})
