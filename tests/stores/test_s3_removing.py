@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.services.s3_faults import Answer, faulty_s3
+from tests.services.s3_faults import WELL, Answer, faulty_s3
 from tests.services.s3_servers import BUCKET, S3Server
 
-from haybaler.errors import ConfigurationError, StoreConfigurationError
+from haybaler.errors import ConfigurationError, StoreConfigurationError, StoreUnavailableError
 from haybaler.stores.protocol import DeletedScope, StoreEntry
 from haybaler_s3 import S3ToolResultStore
 
@@ -101,6 +101,34 @@ def test_what_could_not_be_deleted_for_the_moment_is_asked_for_again(colour: str
             with store:
                 store.delete(references)
         assert server.count("DeleteObjects") == 2
+
+
+PASSING = [Answer(409, "OperationAborted"), Answer(429, "TooManyRequests"), Answer(503, "SlowDown"), Answer(reset=True)]
+
+
+@both_colours
+@pytest.mark.parametrize("count", [1, 2, 20])
+@pytest.mark.parametrize("many_at_once", [True, False], ids=["many at once", "one by one"])
+@pytest.mark.parametrize("answer", PASSING, ids=lambda answer: answer.code or "reset")
+def test_rows_45_and_47_a_deletion_is_asked_for_again_however_many_there_are(
+    answer: Answer, many_at_once: bool, count: int, colour: str
+) -> None:
+    together = [answer, WELL] if many_at_once else [Answer(501, "NotImplemented")]
+    with faulty_s3(DELETE=[answer, answer, WELL], DeleteObjects=together) as server:
+        store = S3ToolResultStore("bucket", endpoint_url=server.endpoint, attempts=3)
+        delete(store, colour, [store.reference(str(number)) for number in range(count)])
+        if count == 1 or not many_at_once:
+            assert server.count("DELETE") >= count + 2
+
+
+@both_colours
+@pytest.mark.parametrize("answer", PASSING[:3], ids=lambda answer: answer.code)
+def test_row_47_a_deletion_that_never_succeeds_ends_after_its_attempts(answer: Answer, colour: str) -> None:
+    with faulty_s3(DELETE=[answer]) as server:
+        store = S3ToolResultStore("bucket", endpoint_url=server.endpoint, attempts=3)
+        with pytest.raises(StoreUnavailableError):
+            delete(store, colour, [store.reference("key")])
+        assert server.count("DELETE") == 3
 
 
 @both_colours
