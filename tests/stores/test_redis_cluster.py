@@ -1,6 +1,7 @@
 """A cluster of three, and a primary that sentinels replace."""
 
 import asyncio
+import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -89,32 +90,60 @@ def _id(server: RedisServer) -> str:
     return identifier.decode()
 
 
+def _redirections(server: RedisServer, kind: str) -> int:
+    return int(server.client.info("errorstats").get(f"errorstat_{kind}", {"count": 0})["count"])
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
-def test_rows_21_and_23_slots_that_move_are_followed(
+async def test_rows_21_and_23_slots_that_move_are_followed(
     store: RedisToolResultStore, cluster: list[RedisServer], prefix: str, is_async: bool
 ) -> None:
-    def write(entries: list[StoreEntry]) -> list[str | StoreError]:
-        return asyncio.run(store.write_many_async(entries)) if is_async else store.write_many(entries)
+    """One client sees all of it: a new one would begin with the slots as they are."""
 
-    def check() -> None:
-        assert write(_ENTRIES) == [store.reference(entry.key) for entry in _ENTRIES]
-        assert _read_all(store) == [entry.content for entry in _ENTRIES]
-        assert store.read(store.reference("key-7")) == "content 7"
+    async def write() -> list[str | StoreError]:
+        if is_async:
+            return await store.write_many_async(_ENTRIES)
+        return await run_in_worker(store.write_many, _ENTRIES)
 
-    check()
+    async def read() -> list[str | bytes]:
+        references = [store.reference(entry.key) for entry in _ENTRIES]
+        if is_async:
+            return await asyncio.gather(*(store.read_async(reference) for reference in references))
+        return await run_in_worker(lambda: [store.read(reference) for reference in references])
+
+    async def check() -> None:
+        assert await write() == [store.reference(entry.key) for entry in _ENTRIES]
+        assert await read() == [entry.content for entry in _ENTRIES]
+
+    def begin_to_move() -> tuple[RedisServer, RedisServer]:
+        owner = next(server for server in cluster if _holds(server, f"{prefix}:key-7"))
+        target = next(server for server in cluster if server is not owner)
+        target.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", _id(owner))
+        owner.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", _id(target))
+        return owner, target
+
+    def move_keys(*keys: str) -> None:
+        for key in keys or owner.client.execute_command("CLUSTER GETKEYSINSLOT", slot, 1000):
+            owner.client.execute_command("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+
+    def move_slot() -> None:
+        move_keys()
+        for server in (target, owner, *cluster):
+            server.client.execute_command("CLUSTER SETSLOT", slot, "NODE", _id(target))
+
     slot = key_slot(f"{prefix}:key-7".encode())
-    owner = next(server for server in cluster if _holds(server, f"{prefix}:key-7"))
-    target = next(server for server in cluster if server is not owner)
-    target.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", _id(owner))
-    owner.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", _id(target))
-    check()  # nothing has moved
-    owner.client.execute_command("MIGRATE", "127.0.0.1", target.port, f"{prefix}:key-7", 0, 5000)
-    check()  # the key has moved, the slot has not: ASK
-    for key in owner.client.execute_command("CLUSTER GETKEYSINSLOT", slot, 1000):
-        owner.client.execute_command("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
-    for server in (target, owner, *cluster):
-        server.client.execute_command("CLUSTER SETSLOT", slot, "NODE", _id(target))
-    check()  # the slot has moved: MOVED
+    await check()
+    owner, target = await run_in_worker(begin_to_move)
+    await check()  # nothing has moved
+    asked, moved = await run_in_worker(lambda: [_redirections(owner, kind) for kind in ("ASK", "MOVED")])
+    await run_in_worker(move_keys, f"{prefix}:key-7")
+    await check()  # the key has moved, the slot has not
+    assert await run_in_worker(_redirections, owner, "ASK") > asked
+    await run_in_worker(move_slot)
+    await check()
+    assert await run_in_worker(_redirections, owner, "MOVED") > moved
+    await store.close_async()
 
 
 def test_rows_19_and_20_a_dead_node_fails_its_own_entries_only(prefix: str) -> None:
@@ -135,11 +164,59 @@ def test_rows_19_and_20_a_dead_node_fails_its_own_entries_only(prefix: str) -> N
         store.close()
 
 
-def test_row_5_a_thousand_reads_at_once_never_exceed_the_bound(cluster: list[RedisServer], prefix: str) -> None:
-    store = RedisToolResultStore(_url(cluster), cluster=True, prefix=prefix, max_connections=8, ttl=60)
-    asyncio.run(store.write_many_async(_ENTRIES))
-    assert _read_all(store) == [entry.content for entry in _ENTRIES]
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_row_5_a_thousand_reads_at_once_never_exceed_the_bound_of_a_node(
+    cluster: list[RedisServer], prefix: str, is_async: bool
+) -> None:
     until(lambda: all(server.connections() == 0 for server in cluster))
+    store = RedisToolResultStore(_url(cluster), cluster=True, prefix=prefix, max_connections=8, ttl=60)
+    references = [store.reference(entry.key) for entry in _ENTRIES]
+
+    def connections() -> list[int]:  # none is given up before the client is closed, so that this is the peak
+        return [server.connections() for server in cluster]
+
+    async def read_all() -> tuple[list[str | bytes], list[int]]:
+        await store.write_many_async(_ENTRIES)
+        contents = await asyncio.gather(*(store.read_async(reference) for reference in references))
+        return list(contents), await run_in_worker(connections)
+
+    if is_async:
+        contents, peaks = asyncio.run(read_all())
+    else:
+        store.write_many(_ENTRIES)
+        with ThreadPoolExecutor(32) as pool:
+            contents = list(pool.map(store.read, references))
+        peaks = connections()
+        store.close()
+    assert contents == [entry.content for entry in _ENTRIES]
+    assert all(1 <= peak <= 8 for peak in peaks)
+    until(lambda: all(server.connections() == 0 for server in cluster))
+
+
+@pytest.mark.anyio
+async def test_row_3_cancelled_operations_of_a_cluster_leave_no_reply_behind(
+    cluster: list[RedisServer], prefix: str
+) -> None:
+    store = RedisToolResultStore(_url(cluster), cluster=True, prefix=prefix, max_connections=1, ttl=60)
+    await store.write_many_async(_ENTRIES[:300])
+    chance = random.Random(7)
+    cancelled = 0
+
+    async def read(number: int) -> bool:
+        return await store.read_async(store.reference(f"key-{number}")) == f"content {number}"
+
+    for _ in range(100):
+        tasks = [asyncio.ensure_future(read(chance.randrange(300))) for _ in range(6)]
+        for _ in range(chance.randrange(12)):
+            await asyncio.sleep(0)
+        tasks[0].cancel()  # it has the connection
+        tasks[chance.randrange(1, 6)].cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(result is True or isinstance(result, asyncio.CancelledError) for result in results)
+        cancelled += results.count(True) < 6
+    assert cancelled > 50
+    assert all(await asyncio.gather(*map(read, range(300))))
+    await store.close_async()
 
 
 def test_rows_25_and_29_ready_clients_of_a_cluster(cluster: list[RedisServer], prefix: str) -> None:

@@ -87,7 +87,7 @@ def test_rows_9_and_12_an_absent_server_is_unavailable(colour: Colour) -> None:
     assert all("cannot be reached" in text for text in texts)
 
 
-def test_row_75_a_host_that_does_not_exist_is_unavailable(colour: Colour) -> None:
+def test_a_host_that_does_not_exist_is_unavailable(colour: Colour) -> None:
     _assert_each_operation_raises(colour, RedisToolResultStore("redis://no.invalid", retries=0), StoreUnavailableError)
 
 
@@ -335,7 +335,7 @@ def test_row_2_the_record_of_another_key_is_damage(valkey: RedisServer, prefix: 
 
 
 @pytest.mark.anyio
-async def test_rows_2_3_4_and_31_cancelled_operations_leave_no_reply_behind(valkey: RedisServer, prefix: str) -> None:
+async def test_rows_2_4_and_31_cancelled_operations_leave_no_reply_behind(valkey: RedisServer, prefix: str) -> None:
     async with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60, max_connections=2) as store:
         references = await store.write_many_async(_ENTRIES)
         chance = random.Random(7)

@@ -206,7 +206,7 @@ def test_credentials_are_nowhere_to_be_seen(caplog: pytest.LogCaptureFixture) ->
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("options", ["", "?sentinel=name", "?cluster=true"])
-async def test_row_9_every_kind_of_client_gets_the_same_times_and_no_retries_of_its_own(options: str) -> None:
+async def test_rows_9_and_10_every_kind_of_client_gets_the_same_times_and_no_retries_of_its_own(options: str) -> None:
     store = RedisToolResultStore.from_url(f"redis://127.0.0.1:1{options}")
     settings = Settings.of({**store._parameters, "timeout": 1.5, "connect_timeout": 2.5, "max_connections": 3})
     opened = [open_async(settings).client]

@@ -96,7 +96,7 @@ async def test_a_cancellation_from_outside_passes_through() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_worker_leaves_the_default_executor_to_others() -> None:
+async def test_row_75_a_worker_leaves_the_default_executor_to_others() -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the default executor was used")
 
@@ -108,7 +108,7 @@ async def test_a_worker_leaves_the_default_executor_to_others() -> None:
 
 
 @pytest.mark.anyio
-async def test_workers_work_while_the_default_executor_is_full() -> None:
+async def test_row_75_workers_work_while_the_default_executor_is_full() -> None:
     loop = asyncio.get_running_loop()
     release = threading.Event()
     pool = ThreadPoolExecutor(1)

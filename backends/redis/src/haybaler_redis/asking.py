@@ -26,6 +26,23 @@ def ask(method: Any, *args: Any, **kwargs: Any) -> Steps[Any]:
     return (yield from await_effect(Effect(call, call)))
 
 
+def command(client: Any, *arguments: Any, target_nodes: Any = None, **options: Any) -> Steps[Any]:
+    """
+    Have a command carried out, by one server and without another look at its cluster where that one is gone.
+
+    :param client: The client.
+    :param arguments: The command.
+    :param target_nodes: The node of a cluster that is to carry it out.
+    :param options: The client's options for it.
+    :returns: The reply.
+    """
+    server = client
+    if target_nodes is not None:
+        own = hasattr(target_nodes, "execute_command")  # in a cluster's asynchronous client, nodes have connections
+        server = target_nodes if own else client.get_redis_connection(target_nodes)
+    return (yield from ask(server.execute_command, *arguments, **options))
+
+
 def permitted(client: Any, *arguments: str, **options: Any) -> Steps[Any]:
     """
     Ask what the store may not be allowed to ask.
@@ -36,6 +53,6 @@ def permitted(client: Any, *arguments: str, **options: Any) -> Steps[Any]:
     :returns: The reply; None if the server refuses.
     """
     try:
-        return (yield from ask(client.execute_command, *arguments, **options))
+        return (yield from command(client, *arguments, **options))
     except ResponseError:
         return None

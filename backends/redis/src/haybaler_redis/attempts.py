@@ -15,7 +15,7 @@ from haybaler.workers import unbroken
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import Command
 from haybaler_redis.exchange import Reply, exchange
-from haybaler_redis.failures import is_passing, is_timeout
+from haybaler_redis.failures import is_lost, is_passing, is_timeout, is_whole_cluster
 
 R = TypeVar("R")
 
@@ -56,10 +56,11 @@ def carried_out(
     return replies
 
 
-def repeated(action: Callable[[], Steps[R]], *, retries: int) -> Steps[R]:
+def repeated(clients: Clients, action: Callable[[], Steps[R]], *, retries: int) -> Steps[R]:
     """
     Do something that raises where it fails, and try again as `carried_out` does.
 
+    :param clients: The clients.
     :param action: Begins it anew each time.
     :param retries: The most further attempts.
     :returns: What came of it.
@@ -68,7 +69,8 @@ def repeated(action: Callable[[], Steps[R]], *, retries: int) -> Steps[R]:
         try:
             return (yield from action())
         except Exception as error:
-            if not _again(error, attempt):
+            found = (yield from _looked_around(clients)) if clients.clustered and is_lost(error) else None
+            if found is not None or not _again(error, attempt):
                 raise
         yield from await_effect(_pause(attempt))
     return (yield from action())
@@ -77,9 +79,23 @@ def repeated(action: Callable[[], Steps[R]], *, retries: int) -> Steps[R]:
 def _attempt(clients: Clients, commands: Sequence[Command], *, writes: bool) -> Steps[list[Reply]]:
     effect = clients.request(partial(exchange, commands))
     try:
-        return (yield from await_effect(_finished(effect) if writes else effect))
+        replies = yield from await_effect(_finished(effect) if writes else effect)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
-        return [error] * len(commands)
+        replies = [error] * len(commands)
+    if clients.clustered and any(is_lost(reply) for reply in replies):
+        found = yield from _looked_around(clients)
+        if found is not None:  # nor would the rest of the cluster answer now
+            return [found if is_lost(reply) else reply for reply in replies]
+    return replies
+
+
+def _looked_around(clients: Clients) -> Steps[Exception | None]:
+    # Only those whose node is lost wait for this; for the others the cluster is as it was.
+    try:
+        yield from await_effect(clients.look_around())
+    except Exception as error:  # noqa: BLE001 - it is the caller's next reply
+        return error if is_timeout(error) else None
+    return None
 
 
 def _finished(effect: Effect[R]) -> Effect[R]:
@@ -89,7 +105,8 @@ def _finished(effect: Effect[R]) -> Effect[R]:
 def _again(reply: Reply, attempt: int) -> bool:
     if not isinstance(reply, Exception) or isinstance(reply, StoreError):  # the latter come from the store itself
         return False
-    return is_passing(reply) and not (attempt and is_timeout(reply))
+    # Who has asked all nodes of a cluster in vain has waited once for each already.
+    return is_passing(reply) and not ((attempt or is_whole_cluster(reply)) and is_timeout(reply))
 
 
 def _pause(attempt: int) -> Effect[None]:

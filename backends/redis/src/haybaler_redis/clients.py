@@ -17,6 +17,7 @@ from haybaler_redis.features import Features, probe
 from haybaler_redis.limits import largest
 from haybaler_redis.links import AsyncLink, Request, SyncLink
 from haybaler_redis.settings import Settings
+from haybaler_redis.sharing import SyncShared
 
 R = TypeVar("R")
 
@@ -57,6 +58,7 @@ class Clients:
         self._async: PerLoop[AsyncLink] = PerLoop(self._open_async, forget=AsyncLink.forget)
         self._sync: SyncLink | None = None
         self._lock = Lock()
+        self._opening: SyncShared[SyncLink] = SyncShared()
 
     def request(self, request: Request[R]) -> Effect[R]:
         """
@@ -82,6 +84,10 @@ class Clients:
         link = self._sync_link() if self._make_async is None else self._async.get()
         return node_of(key, link.client)
 
+    def look_around(self) -> Effect[None]:
+        """Have a cluster's client find out anew which node keeps which keys."""
+        return Effect(lambda: self._sync_link().look_around(), self._look_around_async)
+
     def drop_idle(self) -> Effect[None]:
         """Disconnect what is not in use, so that the next request finds the server that is in charge now."""
         return Effect(lambda: self._sync_link().drop_idle(), self._drop_idle_async)
@@ -89,6 +95,7 @@ class Clients:
     def close(self) -> None:
         """Disconnect the client of the threads without an event loop. The next use opens another."""
         self._async.forget_closed_loops()
+        self._opening.settle()
         with self._lock:
             link, self._sync = self._sync, None
         if link is not None:
@@ -131,6 +138,12 @@ class Clients:
             return await run_in_worker(self._sync_link().run, request)
         return await self._async.get().run(request)
 
+    async def _look_around_async(self) -> None:
+        if self._make_async is None:
+            await run_in_worker(self._sync_link().look_around)
+        else:
+            await self._async.get().look_around()
+
     async def _drop_idle_async(self) -> None:
         if self._make_async is None:
             await run_in_worker(self._sync_link().drop_idle)
@@ -145,10 +158,14 @@ class Clients:
         if self._make_sync is None:
             raise AsyncOnlyStoreError("The store was given an asynchronous client; use its `_async` methods.")
         self._async.forget_closed_loops()
-        with self._lock:
-            if self._sync is None:
-                self._sync = SyncLink(self._make_sync(), limit=self.limit, wait=self._wait)
-            return self._sync
+        return self._sync or self._opening.run(partial(self._open_sync, self._make_sync))
+
+    def _open_sync(self, make: Callable[[], Opened[None]]) -> SyncLink:
+        # A cluster's client connects when it is made; nobody waits for that under a lock.
+        link = self._sync
+        if link is None:
+            link = self._sync = SyncLink(make(), limit=self.limit, wait=self._wait)
+        return link
 
 
 def clients_of(settings: Settings, *, limit: int, wait: float, announce: Callable[[Features], None]) -> Clients:

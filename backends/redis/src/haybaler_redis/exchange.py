@@ -5,12 +5,15 @@ from typing import Any
 
 import redis
 import redis.asyncio as aioredis
+from redis.asyncio.cluster import PipelineCommand
 
 from haybaler.effects import Steps
 from haybaler_redis.asking import RAW, ask
 from haybaler_redis.commands import Command
 from haybaler_redis.connections import takes_pieces
+from haybaler_redis.failures import is_lost
 from haybaler_redis.redirections import followed
+from haybaler_redis.topology import connected
 
 Reply = Any  # what the server answered, or the exception that stands for it
 
@@ -28,25 +31,26 @@ def exchange(commands: Sequence[Command], client: Any) -> Steps[list[Reply]]:
     :param client: The client.
     :returns: Reply i belongs to command i. One that failed, also because its node is gone, harms no other.
     """
-    replies: list[Reply] = [None] * len(commands)
+    if not is_cluster(client):
+        return (yield from _pipelined(client, commands))
     try:
-        groups = yield from _by_node(commands, client)
+        yield from connected(client)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
         return [error] * len(commands)
-    own = isinstance(client, aioredis.RedisCluster)
-    packs = takes_pieces(client)
-    options = {"raise_on_error": False, **({"allow_redirections": False} if own else {})}
-    for group in groups:
-        pipeline = client.pipeline(transaction=False)
-        for index in group:
-            command = commands[index]
-            pipeline.execute_command(*(command.arguments if packs else command.in_one_piece()), **RAW)
+    # A cluster's own pipeline fails as a whole when one node is gone, and looks at the cluster anew for each command.
+    replies: list[Reply] = [None] * len(commands)
+    groups: dict[str, tuple[Any, list[int]]] = {}
+    for index, command in enumerate(commands):
         try:
-            results = yield from ask(pipeline.execute, **options)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
-            results = [error] * len(group)
+            node = client.get_node_from_key(command.key)
+        except redis.exceptions.RedisClusterException as error:
+            replies[index] = error
+        else:
+            groups.setdefault(node.name, (node, []))[1].append(index)
+    for node, group in groups.values():
+        results = yield from _at_node(client, node, [commands[index] for index in group])
         for index, result in zip(group, results, strict=True):
-            replies[index] = (yield from followed(client, commands[index], result)) if own else result
+            replies[index] = yield from followed(client, commands[index], result)
     return replies
 
 
@@ -74,21 +78,30 @@ def nodes(client: Any) -> Steps[list[dict[str, Any]]]:
     """
     if not is_cluster(client):
         return [{}]
-    yield from _initialized(client)
+    yield from connected(client)
     return [{"target_nodes": node} for node in client.get_primaries()]
 
 
-def _by_node(commands: Sequence[Command], client: Any) -> Steps[list[list[int]]]:
-    # A cluster's own pipeline fails as a whole when one node is gone.
-    if not is_cluster(client):
-        return [list(range(len(commands)))]
-    yield from _initialized(client)
-    groups: dict[str, list[int]] = {}
-    for index, command in enumerate(commands):
-        groups.setdefault(client.get_node_from_key(command.key).name, []).append(index)
-    return list(groups.values())
+def _at_node(client: Any, node: Any, commands: Sequence[Command]) -> Steps[list[Reply]]:
+    if not isinstance(client, aioredis.RedisCluster):
+        return (yield from _pipelined(client.get_redis_connection(node), commands))
+    queue = [PipelineCommand(index, *command.in_one_piece(), **RAW) for index, command in enumerate(commands)]
+    try:
+        yield from ask(node.execute_pipeline, queue)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
+        return [error] * len(commands)
+    # A reply that fails to come ends the connection, which is no news from then on.
+    lost = next((entry.result for entry in queue if is_lost(entry.result)), None)
+    return [lost if is_lost(entry.result) else entry.result for entry in queue]
 
 
-def _initialized(client: Any) -> Steps[None]:
-    if isinstance(client, aioredis.RedisCluster):
-        yield from ask(client.initialize)
+def _pipelined(client: Any, commands: Sequence[Command]) -> Steps[list[Reply]]:
+    packs = takes_pieces(client)
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*(command.arguments if packs else command.in_one_piece()), **RAW)
+    try:
+        replies: list[Reply] = yield from ask(pipeline.execute, raise_on_error=False)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
+        return [error] * len(commands)
+    return replies

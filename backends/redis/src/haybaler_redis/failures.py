@@ -90,6 +90,12 @@ _ROWS: tuple[tuple[tuple[type[Exception] | str, ...], type[StoreError], str], ..
     ),
 )
 _WITH_TEXT = (redis_errors.ResponseError, redis_errors.ConnectionError, RuntimeError)
+_LOST = (
+    redis_errors.ConnectionError,
+    redis_errors.TimeoutError,
+    redis_errors.ClusterDownError,
+    redis_errors.SlotNotCoveredError,
+)
 _QUOTES_ARGUMENTS = "with args beginning with"
 
 
@@ -105,8 +111,9 @@ def mapped(error: Exception, *, action: str) -> StoreError:
     for link in kinds:  # the client wraps what the store's own connections raise
         if isinstance(link, StoreError):
             return link
+    shown = _last_of_the_nodes(error)
     for signs, kind, reason in _ROWS:
-        if any(_shows(error, kinds, sign) for sign in signs):
+        if any(_shows(shown, kinds, sign) for sign in signs):
             outcome = kind(f"Could not {action}: {reason}.")
             break
     else:
@@ -139,6 +146,25 @@ def is_passing(error: Exception) -> bool:
 def is_timeout(error: Exception) -> bool:
     """Whether the server did not answer in time, so that waiting once more costs as much again."""
     return isinstance(mapped(error, action="use the server"), StoreTimeoutError)
+
+
+def is_lost(reply: object) -> bool:
+    """Whether a node of a cluster is not there, or no longer in charge, so that it is time to look who is."""
+    other = (redis_errors.AuthenticationError, redis_errors.BusyLoadingError, redis_errors.MaxConnectionsError)
+    return isinstance(reply, _LOST) and not isinstance(reply, other)
+
+
+def is_whole_cluster(error: Exception) -> bool:
+    """Whether all nodes of a cluster have been asked, one after another, and none could be reached."""
+    return isinstance(error, redis_errors.RedisClusterException) and not is_lost(error)
+
+
+def _last_of_the_nodes(error: Exception) -> Exception:
+    # A cluster that cannot be reached says of the last node only in its cause why.
+    cause = error.__cause__
+    if isinstance(error, redis_errors.RedisClusterException) and isinstance(cause, redis_errors.TimeoutError):
+        return cause
+    return error
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -8,11 +8,14 @@ from typing import Any, TypeVar
 from weakref import finalize
 
 import anyio
+import redis.asyncio as aioredis
 
 from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import StoreTimeoutError
 from haybaler_redis.connecting import Opened
 from haybaler_redis.features import Features
+from haybaler_redis.sharing import AsyncShared, SyncShared
+from haybaler_redis.topology import look_around
 
 R = TypeVar("R")
 Request = Callable[[Any], Steps[R]]  # what to ask a client for
@@ -39,6 +42,9 @@ class AsyncLink:
         # on to the client until it is closed; not while it is in use, for then its users hold on to the link.
         self._idle = [opened]
         finalize(self, _end, self._loop, self._idle)
+        self._connecting: AsyncShared[object] = AsyncShared()
+        self._looking: AsyncShared[None] = AsyncShared()
+        self._replaced: list[Any] = []  # nodes of a cluster, by the last look at it
         self._lifetime: AsyncGenerator[None, None] | None = None
         self._users = 0
         self._closing = False
@@ -56,6 +62,10 @@ class AsyncLink:
         async with self._turn():
             return await perform_async(request(self.client))
 
+    async def look_around(self) -> None:
+        """Find out which node of a cluster keeps which keys; whoever comes meanwhile shares what comes of it."""
+        await self._looking.run(self._look_around)
+
     async def drop_idle(self) -> None:
         """Disconnect what is not in use."""
         await self._opened.drop_idle()
@@ -67,14 +77,21 @@ class AsyncLink:
             lifetime, self._lifetime = self._lifetime, None
             await lifetime.aclose()
 
+    async def _look_around(self) -> None:
+        replaced = await self.run(look_around)
+        await _disconnect(self._replaced)
+        self._replaced[:] = replaced
+
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
         if self._lifetime is None:
-            self._lifetime = _lifetime(self._opened)
+            self._lifetime = _lifetime(self._opened, self._replaced)
             await anext(self._lifetime)  # never suspends; makes it known to the loop
         self._users += 1
         self._idle.clear()
         try:
+            if isinstance(self.client, aioredis.RedisCluster):
+                await self._connecting.run(self.client.initialize)  # nothing to do, once it is connected
             try:
                 with anyio.fail_after(self._wait):
                     await self._turns.acquire()
@@ -106,12 +123,18 @@ def _end(loop: asyncio.AbstractEventLoop, idle: list[Opened[Awaitable[None]]]) -
             opened.abandon()
 
 
-async def _lifetime(opened: Opened[Awaitable[None]]) -> AsyncGenerator[None, None]:
+async def _lifetime(opened: Opened[Awaitable[None]], replaced: list[Any]) -> AsyncGenerator[None, None]:
     # An event loop that ends in the ordinary way finishes its asynchronous generators while it can still run.
     try:
         yield
     finally:
         await opened.close()
+        await _disconnect(replaced)
+
+
+async def _disconnect(nodes: list[Any]) -> None:
+    for node in nodes:
+        await node.disconnect()
 
 
 class SyncLink:
@@ -129,6 +152,7 @@ class SyncLink:
         self._turns = BoundedSemaphore(limit)
         self._wait = wait
         self._lock = Lock()
+        self._looking: SyncShared[object] = SyncShared()
         self._users = 0
         self._closing = False
         self.features: Features | None = None  # what is known about the server, once somebody has asked
@@ -144,6 +168,10 @@ class SyncLink:
         """
         with self._turn():
             return perform(request(self.client))
+
+    def look_around(self) -> None:
+        """Find out which node of a cluster keeps which keys; whoever comes meanwhile shares what comes of it."""
+        self._looking.run(lambda: self.run(look_around))
 
     def drop_idle(self) -> None:
         """Disconnect what is not in use."""

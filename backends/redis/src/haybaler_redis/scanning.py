@@ -5,7 +5,7 @@ from typing import Any
 
 from haybaler.effects import Steps
 from haybaler.stores.names import is_path
-from haybaler_redis.asking import RAW, ask, permitted
+from haybaler_redis.asking import RAW, command, permitted
 
 # Keys that the server looks at in one step, in well under a millisecond: nobody else waits longer for it.
 SCAN_COUNT = 1_000
@@ -33,10 +33,8 @@ def scan(node: dict[str, Any], cursor: int, pattern: bytes, client: Any) -> Step
     :param client: The client.
     :returns: Where to go on, 0 at the end, and the keys that were found, some of them perhaps not for the first time.
     """
-    reply = yield from ask(client.execute_command, "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT, **RAW, **node)
-    following, keys = reply
-    if isinstance(following, dict):  # of a cluster, by node
-        (following,) = following.values()
+    scanned = ("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+    following, keys = yield from command(client, *scanned, **RAW, **node)
     return int(following), list(keys)
 
 

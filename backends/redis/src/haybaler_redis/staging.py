@@ -53,7 +53,7 @@ def staged(
     :returns: None, or why it was not written.
     """
     try:
-        yield from repeated(partial(_stage_and_publish, clients, key, record, ttl, retries), retries=retries)
+        yield from repeated(clients, partial(_stage_and_publish, clients, key, record, ttl, retries), retries=retries)
     except Exception as error:  # noqa: BLE001 - the outcome of this entry
         return mapped(error, action="write an entry")
     return None

@@ -68,6 +68,7 @@ class Sweeping:
 
     def _asked(self, request: Any) -> Steps[Any]:
         try:
-            return (yield from repeated(lambda: await_effect(self.clients.request(request)), retries=self.retries))
+            effect = self.clients.request(request)
+            return (yield from repeated(self.clients, lambda: await_effect(effect), retries=self.retries))
         except Exception as error:  # noqa: BLE001 - it is raised, mapped
             raise mapped(error, action="sweep a scope") from presentable(error)

@@ -79,7 +79,7 @@ class Writing:
         :raises StoreError: If it cannot be used.
         """
         try:
-            yield from repeated(lambda: await_effect(self.clients.features()), retries=self.retries)
+            yield from repeated(self.clients, lambda: await_effect(self.clients.features()), retries=self.retries)
         except Exception as error:  # noqa: BLE001 - it is raised, mapped
             raise mapped(error, action="use the server") from presentable(error)
 

@@ -1,0 +1,87 @@
+"""One attempt at something slow, shared by all who ask for it meanwhile: nobody queues up for one of their own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError, Future, wait
+from threading import Lock
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+
+class AsyncShared(Generic[R]):
+    """What the tasks of one event loop share."""
+
+    def __init__(self) -> None:
+        self._running: asyncio.Future[R] | None = None
+
+    async def run(self, action: Callable[[], Awaitable[R]]) -> R:
+        """
+        Do something, or wait for what comes of it where somebody is about it already.
+
+        :param action: Does it. If its caller is cancelled, another one begins anew.
+        :returns: What came of the attempt.
+        """
+        while (theirs := self._running) is not None:
+            await asyncio.wait([theirs])
+            if not theirs.cancelled():
+                return theirs.result()
+        mine = self._running = asyncio.get_running_loop().create_future()
+        try:
+            result = await action()
+            mine.set_result(result)
+        except Exception as error:
+            mine.set_exception(error)
+            mine.exception()  # seen, although perhaps nobody else waits for it
+            raise
+        finally:
+            self._running = None
+            mine.cancel()  # has no effect once there is an outcome
+        return result
+
+
+class SyncShared(Generic[R]):
+    """What threads share."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._running: Future[R] | None = None
+
+    def run(self, action: Callable[[], R]) -> R:
+        """
+        Do something, or wait for what comes of it where somebody is about it already.
+
+        :param action: Does it. If it is interrupted, another caller begins anew.
+        :returns: What came of the attempt.
+        """
+        mine: Future[R] = Future()
+        while (theirs := self._begin(mine)) is not None:
+            try:
+                return theirs.result()
+            except CancelledError:
+                continue
+        try:
+            result = action()
+            mine.set_result(result)
+        except Exception as error:
+            mine.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                self._running = None
+            mine.cancel()  # has no effect once there is an outcome
+        return result
+
+    def settle(self) -> None:
+        """Wait until nobody is about it any more."""
+        with self._lock:
+            running = self._running
+        if running is not None:
+            wait([running])
+
+    def _begin(self, mine: "Future[R]") -> "Future[R] | None":
+        with self._lock:
+            theirs = self._running
+            if theirs is None:
+                self._running = mine
+            return theirs

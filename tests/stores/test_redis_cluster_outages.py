@@ -1,0 +1,205 @@
+"""A cluster whose nodes hang: told soon, to all who ask at once, and to nobody whose node is well."""
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from redis.crc import key_slot
+from tests.services.redis_servers import RedisServer, redis_cluster, until
+
+from haybaler.errors import StoreError, StoreTimeoutError
+from haybaler.stores.protocol import StoreEntry
+from haybaler_redis import RedisToolResultStore
+from haybaler_redis.sharing import AsyncShared, SyncShared
+
+_TIMEOUT = 0.2
+_CALLERS = 8
+_ENTRIES = [StoreEntry(f"key-{number}", f"content {number}") for number in range(60)]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[RedisServer]]:
+    with redis_cluster() as servers:
+        yield servers
+
+
+@pytest.fixture
+def store(servers: list[RedisServer], prefix: str) -> Iterator[RedisToolResultStore]:
+    with _store(servers, prefix) as store:
+        yield store
+
+
+def _store(servers: list[RedisServer], prefix: str) -> RedisToolResultStore:
+    url = "redis://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
+    return RedisToolResultStore(
+        url, cluster=True, prefix=prefix, ttl=60, retries=5, timeout=_TIMEOUT, connect_timeout=_TIMEOUT
+    )
+
+
+@contextmanager
+def _hung(servers: list[RedisServer]) -> Iterator[None]:
+    for server in servers:
+        server.process.send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.process.send(signal.SIGCONT)
+
+
+def _read_at_once(
+    store: RedisToolResultStore, servers: list[RedisServer], *, is_async: bool, warm: bool
+) -> tuple[list[object], float]:
+    """Return what comes of several reads that begin together while all nodes hang, and after how many seconds."""
+
+    def read(_: int) -> object:
+        try:
+            return store.read(store.reference("key-0"))
+        except StoreError as error:
+            return error
+
+    async def read_all() -> tuple[list[object], float]:
+        if warm:
+            await store.warm_up_async()
+        with _hung(servers):
+            begun = time.monotonic()
+            reads = (store.read_async(store.reference("key-0")) for _ in range(_CALLERS))
+            results = await asyncio.gather(*reads, return_exceptions=True)
+            return list(results), time.monotonic() - begun
+
+    if is_async:
+        return asyncio.run(read_all())
+    if warm:
+        store.warm_up()
+    with _hung(servers), ThreadPoolExecutor(_CALLERS) as pool:
+        begun = time.monotonic()
+        return list(pool.map(read, range(_CALLERS))), time.monotonic() - begun
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["connected", "unconnected"])
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_row_9_a_cluster_that_hangs_is_a_timeout_soon_for_all_who_ask_at_once(
+    servers: list[RedisServer], store: RedisToolResultStore, is_async: bool, warm: bool
+) -> None:
+    results, seconds = _read_at_once(store, servers, is_async=is_async, warm=warm)
+    assert {type(result) for result in results} == {StoreTimeoutError}
+    # The request itself, and one look at the nodes, one after another. Each caller of its own would add as much.
+    assert seconds < 2 * (1 + len(servers)) * _TIMEOUT
+    until(lambda: all(isinstance(outcome, str) for outcome in store.write_many(_ENTRIES)))
+    assert store.read(store.reference("key-0")) == "content 0"
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_row_9_a_large_cluster_that_hangs_is_told_as_soon_as_a_small_one(prefix: str, is_async: bool) -> None:
+    with redis_cluster(9) as servers, _store(servers[:3], prefix) as store:
+        results, seconds = _read_at_once(store, servers, is_async=is_async, warm=True)
+        assert {type(result) for result in results} == {StoreTimeoutError}
+        assert seconds < 2 * (1 + 3) * _TIMEOUT
+        until(lambda: all(isinstance(outcome, str) for outcome in store.write_many(_ENTRIES)))
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_row_9_a_long_batch_waits_for_each_hung_node_once(
+    servers: list[RedisServer], store: RedisToolResultStore, is_async: bool
+) -> None:
+    store.warm_up()
+
+    async def write() -> list[str | StoreError]:
+        await store.warm_up_async()
+        with _hung(servers):
+            return await store.write_many_async(_ENTRIES)
+
+    begun = time.monotonic()
+    if is_async:
+        outcomes = asyncio.run(write())
+    else:
+        with _hung(servers):
+            outcomes = store.write_many(_ENTRIES)
+    assert {type(outcome) for outcome in outcomes} == {StoreTimeoutError}
+    assert time.monotonic() - begun < 2 * (len(servers) + len(servers)) * _TIMEOUT
+    until(lambda: all(isinstance(outcome, str) for outcome in store.write_many(_ENTRIES)))
+
+
+def test_row_19_who_asks_nodes_that_are_well_does_not_wait_for_one_that_hangs(
+    servers: list[RedisServer], store: RedisToolResultStore, prefix: str
+) -> None:
+    store.write_many(_ENTRIES)
+    slots = {entry.key: key_slot(f"{prefix}:{entry.key}".encode()) for entry in _ENTRIES}
+    well = [store.reference(key) for key, slot in slots.items() if slot < 2 * (16384 // 3)]
+    lost = [store.reference(key) for key, slot in slots.items() if slot >= 2 * (16384 // 3)]
+
+    async def read_all() -> tuple[list[object], int]:
+        await store.warm_up_async()
+        with _hung(servers[2:]):
+            failing = asyncio.gather(*(store.read_async(reference) for reference in lost[:4]), return_exceptions=True)
+            rounds = 0
+            while not failing.done():
+                assert all(await asyncio.gather(*(store.read_async(reference) for reference in well[:4])))
+                rounds += 1
+            return list(await failing), rounds
+
+    results, rounds = asyncio.run(read_all())
+    assert {type(result) for result in results} == {StoreTimeoutError}
+    assert rounds > 10
+
+
+@pytest.mark.anyio
+async def test_an_attempt_whose_caller_is_cancelled_is_begun_anew_and_ends_for_all() -> None:
+    shared: AsyncShared[int] = AsyncShared()
+    begun, go_on = 0, asyncio.Event()
+
+    async def act() -> int:
+        nonlocal begun
+        begun += 1
+        await go_on.wait()
+        return begun
+
+    tasks = [asyncio.ensure_future(shared.run(act)) for _ in range(4)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()  # who does it
+    tasks[3].cancel()  # who waits
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go_on.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert results[1:3] == [2, 2]
+    assert [type(result) for result in (results[0], results[3])] == [asyncio.CancelledError] * 2
+    assert await shared.run(act) == 3
+
+
+def test_an_attempt_that_is_interrupted_in_its_thread_is_begun_anew_and_its_failure_is_shared() -> None:
+    shared: SyncShared[int] = SyncShared()
+    begun: list[str] = []
+    waiting = threading.Barrier(4)
+
+    def interrupted() -> int:
+        begun.append("interrupted")
+        waiting.wait()
+        time.sleep(0.1)  # meanwhile the others come
+        raise KeyboardInterrupt
+
+    def fail() -> int:
+        begun.append("fail")
+        time.sleep(0.2)
+        raise ValueError(len(begun))
+
+    def wait() -> object:
+        waiting.wait()
+        try:
+            return shared.run(fail)
+        except ValueError as error:
+            return error.args
+
+    with ThreadPoolExecutor(4) as pool:
+        one = pool.submit(shared.run, interrupted)
+        until(lambda: bool(begun))
+        others = [pool.submit(wait) for _ in range(3)]
+        assert isinstance(one.exception(), KeyboardInterrupt)
+        assert {other.result() for other in others} == {(2,)}
+    shared.settle()
+    assert begun == ["interrupted", "fail"]
