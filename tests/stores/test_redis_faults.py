@@ -213,6 +213,39 @@ def test_row_14_a_replica_refuses_writes_and_can_be_read(valkey: RedisServer, pr
             colour.delete(store, reference)
 
 
+@pytest.mark.parametrize("kind", [VALKEY, REDIS])
+@pytest.mark.parametrize("state", ["a replica", "too few replicas"])
+def test_row_14_a_server_that_renews_no_time_to_live_is_read_at_once(
+    prefix: str, colour: Colour, kind: str, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis_server(kind) as server:
+        store = RedisToolResultStore(server.url, prefix=prefix, ttl=60)
+        reference = store.write(key="a", content="b")
+        if state == "a replica":
+            server.client.replicaof("127.0.0.1", free_port())
+        else:
+            server.client.config_set("min-replicas-to-write", 1)
+        for _ in range(2):
+            before = server.client.info("stats")["total_connections_received"]
+
+            async def read_again_and_again() -> None:
+                for _ in range(10):
+                    assert await store.read_async(reference) == "b"
+                    assert (await store.read_page_async(reference, offset=0, limit=1)).content == "b"
+
+            if colour.is_async:
+                asyncio.run(read_again_and_again())
+            else:
+                for _ in range(10):
+                    assert store.read(reference) == "b"
+                    assert store.read_page(reference, offset=0, limit=1).content == "b"
+            made = server.client.info("stats")["total_connections_received"] - before
+            assert made == (1 if colour.is_async else 0)
+        assert server.client.info("commandstats")["cmdstat_pexpire"]["rejected_calls"] == 40
+        assert sum("could not be renewed" in record.getMessage() for record in caplog.records) == 40
+        store.close()
+
+
 def test_row_14_a_primary_that_was_demoted_is_found_again(prefix: str, colour: Colour) -> None:
     with redis_server(VALKEY) as old, redis_server(VALKEY) as new, proxy_to(old.port) as proxy:
         store = RedisToolResultStore(f"redis://127.0.0.1:{proxy.port}", prefix=prefix)

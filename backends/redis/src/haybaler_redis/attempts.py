@@ -2,12 +2,12 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
 import anyio
-from redis.exceptions import ReadOnlyError
+from redis.exceptions import ReadOnlyError, ResponseError
 
 from haybaler.effects import Effect, Steps, await_effect
 from haybaler.errors import StoreError
@@ -28,7 +28,12 @@ GRACE = 1.0
 
 
 def carried_out(
-    clients: Clients, commands: Sequence[Command], *, retries: int, writes: bool = False
+    clients: Clients,
+    commands: Sequence[Command],
+    *,
+    retries: int,
+    writes: bool = False,
+    optional: Collection[int] = (),
 ) -> Steps[list[Reply]]:
     """
     Carry out commands that may be repeated without harm.
@@ -40,14 +45,16 @@ def carried_out(
     :param commands: The commands.
     :param retries: The most further attempts.
     :param writes: Whether they change something, so that a round trip is finished in spite of a cancellation.
+    :param optional: Which commands nobody waits for, once the server has refused them and done the others.
     :returns: Reply i belongs to command i; where all attempts failed, the last exception.
     """
     replies = yield from _attempt(clients, commands, writes=writes)
     for attempt in range(retries):
         failed = [index for index, reply in enumerate(replies) if _again(reply, attempt)]
-        if not failed:
+        needed = [replies[index] for index in failed if index not in optional or not _is_refusal(replies[index])]
+        if not needed:
             break
-        if any(isinstance(replies[index], ReadOnlyError) for index in failed):
+        if any(isinstance(reply, ReadOnlyError) for reply in needed):
             yield from await_effect(clients.drop_idle())
         yield from await_effect(_pause(attempt))
         results = yield from _attempt(clients, [commands[index] for index in failed], writes=writes)
@@ -107,6 +114,10 @@ def _again(reply: Reply, attempt: int) -> bool:
         return False
     # Who has asked all nodes of a cluster in vain has waited once for each already.
     return is_passing(reply) and not ((attempt or is_whole_cluster(reply)) and is_timeout(reply))
+
+
+def _is_refusal(reply: Reply) -> bool:
+    return isinstance(reply, ResponseError)  # what is lost is an error of the connection
 
 
 def _pause(attempt: int) -> Effect[None]:

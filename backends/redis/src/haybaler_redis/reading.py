@@ -1,7 +1,7 @@
 """Reading an entry or a page of it, in ranges: what is not wanted is not fetched, and no reply is large."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +97,7 @@ class Reading:
         commands = [get_range(key, 0, HEADER_BYTES + size)]
         if self.ttl is not None:
             commands.append(expire(key, self.ttl))
-        data, *refreshed = yield from self._replies(commands)
+        data, *refreshed = yield from self._replies(commands, optional=[1])
         if isinstance(data, Exception):
             raise mapped(data, action="read an entry")
         if not data:
@@ -128,8 +128,8 @@ class Reading:
             raise corrupt()
         return result
 
-    def _replies(self, commands: Sequence[Command]) -> Steps[list[Any]]:
-        return (yield from carried_out(self.clients, commands, retries=self.retries))
+    def _replies(self, commands: Sequence[Command], *, optional: Collection[int] = ()) -> Steps[list[Any]]:
+        return (yield from carried_out(self.clients, commands, retries=self.retries, optional=optional))
 
 
 def _busy() -> StoreUnavailableError:
