@@ -1,7 +1,7 @@
 """The road from a plan to a store and back, used by the offload hook and the offload compactor."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from secrets import token_bytes
 from typing import Any
 
@@ -14,6 +14,7 @@ from haybaler.planning import OffloadPlan
 from haybaler.prepared import Batch, Ongoing, failure_fields
 from haybaler.run_writes import RunWrites
 from haybaler.stores.names import slug
+from haybaler.stores.outcomes import Outcome
 from haybaler.stores.writing import delete_quietly, write_items
 from haybaler.swaps import Item, Slot
 
@@ -114,14 +115,16 @@ def carry_out(
     :returns: Steps that end in the new conversation, or None if nothing was replaced.
     """
     written: list[str] = []
+    done: dict[int, Outcome] = {}  # of the batch that is being written
     quick = first is not None
     try:
         while first or not plan.is_complete:
             items = first or (yield from (in_turn if quick else in_worker)(plan.next_batch))
             first = None
             if items:
-                outcomes = yield from await_effect(write_items(store, items, timeout=timeout))
-                written += [outcome for outcome in outcomes if isinstance(outcome, str)]
+                done.clear()
+                outcomes = yield from await_effect(write_items(store, items, timeout=timeout, done=done))
+                written += _references(outcomes)
                 # Behind what other runs have to choose: their writes should begin, the pointers are not urgent.
                 if quick or (plan.is_predictable and len(items) <= _INLINE_ITEMS):
                     yield from in_turn(plan.settle, outcomes)
@@ -132,11 +135,15 @@ def carry_out(
     except GeneratorExit:
         raise  # abandoned together with its event loop: nothing can be awaited any more
     except BaseException:
-        in_vain = dict.fromkeys([*written, *plan.references_in_flight()])
+        in_vain = dict.fromkeys([*written, *_references(done.values()), *plan.references_in_flight()])
         yield from await_effect(delete_quietly(store, list(in_vain)))
         raise
     log_failures(plan.failures, store)
     return plan.messages if plan.changed else None
+
+
+def _references(outcomes: Iterable[Outcome]) -> list[str]:
+    return [outcome for outcome in outcomes if isinstance(outcome, str)]
 
 
 def hand_over(
@@ -158,6 +165,7 @@ def hand_over(
         return Batch(swaps, store, timeout=timeout, ongoing=ongoing) if swaps else None
 
     batch = yield from in_worker(prepared)
+    log_failures(plan.failures, store)
     if batch is None:
         return None
     writes.prepare(batch)

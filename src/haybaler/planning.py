@@ -41,7 +41,7 @@ class OffloadPlan:
     :param surplus: How many tokens are to be saved; None for every slot that saves any.
     :param size: Sizes a message in tokens.
     :param predict: The reference that a key will have; None where the store cannot say. The key itself then stands in
-        when a pointer is sized.
+        when a pointer is sized. Where it raises a `StoreError`, the result stays, as after a failed write.
     :param minimum_gain: How many tokens the slots have to save together where that does not cover the surplus, given
         the index of the first; otherwise nothing is written. None if any saving will do.
     :param most_tokens: Bounds the tokens of a message by its bytes, or gives None. Pointers that are smaller than their
@@ -93,7 +93,11 @@ class OffloadPlan:
             if slot is None:
                 self._exhausted = True
                 break
-            swap = Swap(slot, [self._predict(key) for key in slot.keys])
+            try:
+                swap = Swap(slot, [self._predict(key) for key in slot.keys])
+            except StoreError as error:
+                self.failures.append((slot, error))
+                continue
             saving = self._saving(swap)
             if saving > 0:
                 self._batch.append(swap)

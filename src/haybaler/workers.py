@@ -10,7 +10,7 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from threading import Event, Lock
+from threading import Event, RLock
 from typing import Generic, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
@@ -25,7 +25,6 @@ Ts = TypeVarTuple("Ts")
 
 # Threads for other people's synchronous counters, policies and stores, and for bulk counting, in each event loop.
 WORKERS = 32
-
 
 _bounded: RunVar[CapacityLimiter] = RunVar("haybaler_workers")
 _unbounded: RunVar[CapacityLimiter] = RunVar("haybaler_unbounded")
@@ -59,26 +58,36 @@ async def run_in_worker(
         call.leave()
 
 
-async def run_or_undo(function: Callable[[], R], undo: Callable[[R], object]) -> R:
+async def run_or_undo(function: Callable[[], R], undo: Callable[[R], object], *, seconds: float) -> R:
     """
     Call a blocking function that changes something in a worker thread. No cancellation and no timeout waits for it.
 
     :param function: What to call.
-    :param undo: Takes the result; called in the worker thread if nobody awaits the function any more when it is done.
+    :param undo: Takes the result; called, once, in a worker thread if nobody gets the result any more.
+    :param seconds: How long a cancellation waits for undoing what is already done.
     :returns: What the function returned.
     """
     abandoned = Event()
+    results: list[R] = []
+    not_undone = [True]
 
     def call() -> R:
-        result = function()
+        results.append(function())
         if abandoned.is_set():
-            undo(result)
-        return result
+            undo_once()
+        return results[0]
+
+    def undo_once() -> None:
+        if _take(not_undone):
+            undo(results[0])
 
     try:
         return await run_in_worker(call, abandon=True)
-    finally:
+    except BaseException:
         abandoned.set()
+        if results:  # the thread had done it, and the event loop has not come to take the result
+            await clean_up(partial(run_in_worker, undo_once), seconds=seconds)
+        raise
 
 
 def _loop_limiter(variable: RunVar[CapacityLimiter], total: float) -> CapacityLimiter:
@@ -250,12 +259,14 @@ class PerLoop(Generic[T]):
     One object for each event loop, made when a loop first asks for it and forgotten once the loop is closed.
 
     :param factory: Makes the object; called inside the loop that asks.
+    :param forget: Told of an object whose loop was closed before it was popped, as soon as anybody notices.
     """
 
-    def __init__(self, factory: Callable[[], T]) -> None:
+    def __init__(self, factory: Callable[[], T], *, forget: Callable[[T], None] = lambda _: None) -> None:
         self._factory = factory
+        self._forget = forget
         self._objects: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
-        self._lock = Lock()
+        self._lock = RLock()
 
     def get(self) -> T:
         """
@@ -265,15 +276,18 @@ class PerLoop(Generic[T]):
         """
         loop = asyncio.get_running_loop()
         with self._lock:
+            if len(self._objects) > (loop in self._objects):
+                self.forget_closed_loops()
             if loop not in self._objects:
-                self._forget_closed_loops()
                 self._objects[loop] = self._factory()
             return self._objects[loop]
 
-    def _forget_closed_loops(self) -> None:
+    def forget_closed_loops(self) -> None:
+        """Forget the objects of loops that have been closed; `get` and `pop` do so, too."""
         # Clients refer to their loop, and a weak key lives as long as its own value refers to it.
-        for loop in [loop for loop in self._objects if loop.is_closed()]:
-            del self._objects[loop]
+        with self._lock:
+            for loop in [loop for loop in self._objects if loop.is_closed()]:
+                self._forget(self._objects.pop(loop))
 
     def pop(self) -> T | None:
         """
@@ -282,4 +296,5 @@ class PerLoop(Generic[T]):
         :returns: The object, or None if there was none.
         """
         with self._lock:
+            self.forget_closed_loops()
             return self._objects.pop(asyncio.get_running_loop(), None)

@@ -70,6 +70,30 @@ def test_a_subclass_says_it_anew() -> None:
     assert RunTokenCounter(DoubledAndSaid()).most_tokens(400) == 200
 
 
+def raising(self: Any, size: int) -> int:
+    raise OSError
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        raising,
+        lambda self, size: "400",
+        lambda self, size: -1,
+        lambda self, size: float("nan"),
+        lambda self, size: None,
+        staticmethod(lambda size: size),
+        classmethod(lambda cls, size: size),
+        property(lambda self: 400),
+        4096,
+    ],
+    ids=["raises", "text", "negative", "no number", "none", "static", "of the class", "property", "constant"],
+)
+def test_what_is_no_bound_is_not_taken_for_one_and_ends_no_run(said: Any) -> None:
+    counter = type("Own", (), {"count": lambda self, messages, tools=None: 1, "most_tokens": said})
+    assert RunTokenCounter(counter()).most_tokens(400) is None
+
+
 def test_after_a_failure_the_bound_is_that_of_the_estimate() -> None:
     class Failing:
         def count(self, messages: Any, tools: Any = None) -> int:

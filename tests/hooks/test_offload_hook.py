@@ -22,7 +22,7 @@ from haybaler import (
     OffloadOverTokens,
     ToolResultOffloadHook,
 )
-from haybaler.errors import ConfigurationError
+from haybaler.errors import ConfigurationError, StoreUnavailableError
 from haybaler.references import is_offloaded, offloaded_references
 
 pytestmark = both_colours
@@ -110,6 +110,37 @@ def test_of_two_tuples_with_a_name_the_first_decides(colour: Colour) -> None:
     }
     offload(colour, step(("web", LONG)), SyncStore(), strategies)
     assert log == ["first"]
+
+
+def test_strategies_may_be_changed_between_steps(colour: Colour) -> None:
+    log: list[str] = []
+    strategies: dict[str | tuple[str, ...], Any] = {"web": Named(log, "before")}
+    hook: Any = ToolResultOffloadHook(SyncStore(), strategies)
+    colour.call(hook, "run", agent_state(step(("web", LONG))))
+    hook.offload_strategies["web"] = Named(log, "changed")
+    colour.call(hook, "run", agent_state(step(("web", LONG))))
+    hook.offload_strategies = {"*": Named(log, "replaced")}
+    colour.call(hook, "run", agent_state(step(("web", LONG))))
+    assert log == ["before", "changed", "replaced"]
+
+
+@pytest.mark.parametrize("told", [StoreUnavailableError("down"), OSError("down"), None, 7], ids=repr)
+def test_a_store_that_cannot_tell_a_reference_keeps_its_results_and_ends_no_run(
+    colour: Colour, told: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Untold(InMemoryToolResultStore):
+        def reference(self, key: str) -> str:
+            if isinstance(told, Exception):
+                raise told
+            return told  # type: ignore[no-any-return]
+
+    store = Untold()
+    messages = step(("fetch", LONG), ("other", LONG))
+    with caplog.at_level(logging.WARNING):
+        after = offload(colour, messages, store)
+    assert after == messages
+    assert len(store) == 0
+    assert [vars(record)["results"] for record in caplog.records] == [2]
 
 
 def test_a_tool_without_a_key_stays(colour: Colour) -> None:

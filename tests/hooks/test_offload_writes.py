@@ -95,6 +95,21 @@ async def test_a_store_that_hangs_holds_the_run_up_no_longer_than_the_timeout(
     assert store.in_flight == 0
 
 
+@pytest.mark.anyio
+async def test_what_a_store_without_batches_has_written_by_the_timeout_counts() -> None:
+    class Stuck(AsyncStore):
+        async def write_async(self, *, key: str, content: str | bytes) -> str:
+            if len(self.entries) == 2:
+                await asyncio.Event().wait()
+            return await super().write_async(key=key, content=content)
+
+    store = Stuck()
+    state = agent_state(step(3))
+    await hook(store, write_timeout=0.05).run_async(state)
+    assert moved(conversation(state)) == [True, True, False]
+    assert len(store.entries) == 2
+
+
 @both_colours
 def test_a_failed_write_keeps_its_result_and_spoils_no_other(colour: Colour, caplog: pytest.LogCaptureFixture) -> None:
     error = StoreUnavailableError("down")

@@ -1,6 +1,7 @@
-"""A proxy in front of a server, which can be taken away, hold everything back, and speak TLS to clients."""
+"""A proxy in front of a server, which can be taken away, hold everything back, lose an answer, and speak TLS."""
 
 import contextlib
+import re
 import select
 import socket
 import ssl
@@ -33,6 +34,8 @@ class Proxy:
         self.accepted = 0
         self.flow = threading.Event()  # while it is not set, nothing that clients send on open connections goes on
         self.flow.set()
+        self.lost = 0  # answers
+        self._unanswered: re.Pattern[bytes] | None = None
         self._threads: list[threading.Thread] = []
         self._serve(listener)
 
@@ -66,6 +69,7 @@ class Proxy:
     def _pass_on(self, client: socket.socket, target: int, listener: socket.socket) -> None:
         with contextlib.suppress(OSError), socket.create_connection((self._host, target)) as server, client:
             is_new = not self.flow.is_set()
+            is_unanswered = False
             near = self._tls.wrap_socket(client, server_side=True) if self._tls else client
             with self._lock:
                 if self._listener is not listener:
@@ -78,14 +82,23 @@ class Proxy:
                         if not is_new:
                             self.flow.wait()
                         data = source.recv(65536)
+                        if is_unanswered and source is server:
+                            self.lost += 1
+                            return
                         if not data:
                             return
+                        if source is near and self._unanswered is not None and self._unanswered.search(data):
+                            is_unanswered, self._unanswered = True, None
                         (server if source is near else near).sendall(data)
 
     def then(self, target: int, *, connections: int) -> None:
         """Lead the next connections where it leads now, and all further ones to another server."""
         self._before = [self.target] * connections
         self.target = target
+
+    def lose_answer(self, request: re.Pattern[bytes]) -> None:
+        """Pass on the next request like this one, and end the connection instead of passing on its answer."""
+        self._unanswered = request
 
     def cut(self) -> None:
         """Refuse new connections and end those that are open."""

@@ -20,6 +20,7 @@ from haybaler import (
     ToolResultOffloadCompactor,
     ToolResultOffloadHook,
     ToolResultToolset,
+    WriteBehindHook,
 )
 from haybaler.references import is_offloaded, offloaded_references
 
@@ -114,7 +115,8 @@ def agent(place: Place, findings: Findings) -> Agent:
     :returns: The Agent, for both colours.
     """
     offload = ToolResultOffloadHook(place.store, {"*": OffloadOverChars(8_000)})
-    older = CompactionHook(ToolResultOffloadCompactor(place.store), context_window=WINDOW)
+    older = CompactionHook(ToolResultOffloadCompactor(place.store, write_behind=True), context_window=WINDOW)
+    behind = WriteBehindHook()
     window = CompactionHook(SlidingWindowCompactor(), context_window=WINDOW, compact_at=0.9)
     fetch = Tool(
         name="fetch",
@@ -126,7 +128,12 @@ def agent(place: Place, findings: Findings) -> Agent:
     return Agent(
         chat_generator=Model(place, findings),
         tools=[fetch, ToolResultToolset(place.store)],
-        hooks={"before_llm": [older, window], "after_tool": [offload]},
+        hooks={
+            "before_run": [behind],
+            "before_llm": [older, window],
+            "after_tool": [offload],
+            "after_run": [behind],
+        },
         max_agent_steps=100,
     )
 

@@ -46,6 +46,7 @@ OPEN: Mapping[str, Tolerance] = {
     "tasks": Tolerance(),
     "threads": Tolerance(amount=32),
     "descriptors": Tolerance(amount=64),
+    "connections": Tolerance(amount=16),
     "entries": Tolerance(),
 }
 # From before the first use of a store to after the end of the event loop.

@@ -14,6 +14,7 @@ from haybaler.stores.protocol import StoreEntry
 from haybaler_redis import RedisToolResultStore
 from haybaler_redis.commands import BULK_KEYS, FLUSH_BYTES, FLUSH_COMMANDS, Command, split_flushes
 from haybaler_redis.exchange import exchange
+from haybaler_redis.records import HEADER_BYTES
 
 _MB = 1024 * 1024
 
@@ -124,6 +125,68 @@ def test_an_entry_that_is_too_large_fails_alone(
         assert asyncio.run(store.read_async(str(first))) == "x" * 2_000
         assert asyncio.run(store.read_async(str(last))) == b"\xff" * 2_000
         assert server.client.exists(f"{prefix}:b") == 0
+
+
+@pytest.mark.parametrize("kind", [VALKEY, REDIS])
+@pytest.mark.parametrize("ttl", [60, None])
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+@pytest.mark.parametrize("size", [_MB, 5 * _MB])
+def test_row_17_an_entry_that_is_too_large_for_the_server_fails_alone(
+    prefix: str, kind: str, ttl: int | None, is_async: bool, size: int
+) -> None:
+    fitting = _MB - HEADER_BYTES
+    contents: list[str | bytes] = [
+        "x",
+        "x" * fitting,
+        "é" * (size // 2),
+        b"x" * (fitting + 1),
+        b"x" * size,
+        b"x" * fitting,
+        "y",
+    ]
+    entries = [StoreEntry(f"key-{number}", content) for number, content in enumerate(contents)]
+    with (
+        redis_server(kind, "--proto-max-bulk-len", "1mb") as server,
+        RedisToolResultStore(server.url, prefix=prefix, ttl=ttl) as store,
+    ):
+        for batch in (entries, entries[3:4]):
+            outcomes = asyncio.run(store.write_many_async(batch)) if is_async else store.write_many(batch)
+            for entry, outcome in zip(batch, outcomes, strict=True):
+                if entry in entries[2:5]:
+                    assert type(outcome) is EntryTooLargeError
+                    assert f"the server takes at most {fitting}" in str(outcome)
+                else:
+                    assert store.read(str(outcome)) == entry.content
+        assert len(server.client.keys(f"*{prefix}*")) == 4
+
+
+@pytest.mark.parametrize("kind", [VALKEY, REDIS])
+def test_row_17_the_server_is_asked_once_what_it_takes_and_only_for_the_sake_of_large_entries(
+    prefix: str, kind: str
+) -> None:
+    with redis_server(kind) as server, RedisToolResultStore(server.url, prefix=prefix, ttl=60) as store:
+
+        def asked() -> int:
+            calls = _calls(server)
+            return calls.get("config|get", calls.get("config", 0))
+
+        before = asked()  # some versions count what they read at their start
+        store.write_many(_entries(300, 10_000))
+        assert asked() == before
+        for _ in range(3):
+            store.write_many([StoreEntry("large", "x" * 3 * _MB), StoreEntry("other", "x" * 6 * _MB)])
+        assert asked() == before + 1
+
+
+def test_row_17_who_may_not_ask_what_the_server_takes_writes_large_entries_all_the_same(
+    valkey: RedisServer, prefix: str
+) -> None:
+    valkey.client.execute_command("ACL SETUSER", prefix, "on", ">secret", "~*", "+@all", "-config")
+    url = valkey.url.replace("redis://", f"redis://{prefix}:secret@")
+    with RedisToolResultStore(url, prefix=prefix, ttl=60) as store:
+        outcomes = store.write_many([StoreEntry("a", "x" * 3 * _MB), StoreEntry("b", "x" * 6 * _MB)])
+        assert outcomes == [store.reference("a"), store.reference("b")]
+    valkey.client.execute_command("ACL DELUSER", prefix)
 
 
 @pytest.mark.parametrize("kind", [VALKEY, REDIS])

@@ -12,7 +12,7 @@ import redis.asyncio as aioredis
 from redis.crc import key_slot
 from tests.services.redis_servers import RedisServer, redis_cluster, redis_sentinel, until
 
-from haybaler.errors import StoreConfigurationError, StoreError, StoreUnavailableError
+from haybaler.errors import EntryTooLargeError, StoreConfigurationError, StoreError, StoreUnavailableError
 from haybaler.stores.protocol import DeletedScope, StoreEntry
 from haybaler.workers import run_in_worker
 from haybaler_redis import RedisToolResultStore
@@ -59,6 +59,23 @@ def test_a_large_entry_is_staged_in_its_own_slot(store: RedisToolResultStore, cl
         reference = asyncio.run(store.write_async(key=str(number), content=content))
         assert store.read(reference) == content
         assert store.read_page(reference, offset=-7, limit=3).content == "345"
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_row_17_an_entry_that_is_too_large_for_its_node_fails_alone(
+    store: RedisToolResultStore, cluster: list[RedisServer], prefix: str, is_async: bool
+) -> None:
+    entries = [StoreEntry(f"key-{number}", "x" * (10 if number % 8 else 1_500_000)) for number in range(100)]
+    slots = [key_slot(f"{prefix}:{entry.key}".encode()) for entry in entries]
+    cluster[0].client.config_set("proto-max-bulk-len", 1024 * 1024)
+    try:
+        outcomes = asyncio.run(store.write_many_async(entries)) if is_async else store.write_many(entries)
+    finally:
+        cluster[0].client.config_set("proto-max-bulk-len", 512 * 1024 * 1024)
+    refused = [slot < 16384 // 3 and not number % 8 for number, slot in enumerate(slots)]
+    assert 0 < sum(refused) < 13
+    assert [type(outcome) is EntryTooLargeError for outcome in outcomes] == refused
+    assert {type(outcome) for outcome in outcomes} == {EntryTooLargeError, str}
 
 
 def _holds(server: RedisServer, key: str) -> bool:
@@ -215,7 +232,7 @@ def test_rows_25_and_29_ready_clients_of_a_cluster(cluster: list[RedisServer], p
 
 @pytest.mark.anyio
 async def test_rows_25_and_29_ready_asynchronous_clients_of_a_cluster(cluster: list[RedisServer], prefix: str) -> None:
-    async with await run_in_worker(_async_cluster, cluster[0].port) as client:
+    async with await run_in_worker(lambda: _async_cluster(cluster[0].port, decode_responses=True)) as client:
         store = RedisToolResultStore(client=client, prefix=prefix, ttl=60)
         assert (await store.write_many_async([StoreEntry("a", b"\xff"), *_ENTRIES]))[0] == store.reference("a")
         assert await store.read_async(store.reference("a")) == b"\xff"
@@ -224,8 +241,30 @@ async def test_rows_25_and_29_ready_asynchronous_clients_of_a_cluster(cluster: l
         assert await client.ping()
 
 
-def _async_cluster(port: int) -> Any:
-    return aioredis.RedisCluster("127.0.0.1", port, decode_responses=True)
+def _async_cluster(port: int, **options: Any) -> Any:
+    return aioredis.RedisCluster("127.0.0.1", port, **options)
+
+
+@pytest.mark.anyio
+async def test_row_5_calls_wait_for_the_connections_that_a_ready_client_has_to_each_node(
+    cluster: list[RedisServer], prefix: str
+) -> None:
+    async with await run_in_worker(lambda: _async_cluster(cluster[0].port, max_connections=2)) as client:
+        store = RedisToolResultStore(client=client, prefix=prefix, ttl=60, retries=0)
+        references = [str(outcome) for outcome in await store.write_many_async(_ENTRIES)]
+        read = await asyncio.gather(*(store.read_async(reference) for reference in references))
+        assert read == [entry.content for entry in _ENTRIES]
+        assert all(len(node._connections) <= 2 for node in client.get_nodes())
+
+
+def test_row_5_threads_wait_for_the_connections_that_a_ready_client_has_to_each_node(
+    cluster: list[RedisServer], prefix: str
+) -> None:
+    with redis.RedisCluster("127.0.0.1", cluster[0].port, max_connections=2) as client:
+        store = RedisToolResultStore(client=client, prefix=prefix, ttl=60, retries=0)
+        references = [str(outcome) for outcome in store.write_many(_ENTRIES)]
+        with ThreadPoolExecutor(16) as pool:
+            assert list(pool.map(store.read, references)) == [entry.content for entry in _ENTRIES]
 
 
 def test_row_24_a_cluster_that_is_taken_for_one_server_is_named(cluster: list[RedisServer], prefix: str) -> None:

@@ -19,6 +19,7 @@ from tests.services.scripted import scripted_server
 
 from haybaler.errors import (
     CorruptEntryError,
+    EntryTooLargeError,
     ReferenceNotFoundError,
     StoreConfigurationError,
     StoreError,
@@ -234,6 +235,7 @@ def test_row_14_a_primary_that_was_demoted_is_found_again(prefix: str, colour: C
         (b"-CLUSTERDOWN Hash slot not served\r\n", StoreUnavailableError, "does not serve"),
         (b"-BUSY Redis is busy running a script\r\n", StoreUnavailableError, "script"),
         (b"-DENIED Redis is running in protected mode\r\n", StoreConfigurationError, "protected"),
+        (b"-ERR Protocol error: invalid bulk length\r\n", EntryTooLargeError, "proto-max-bulk-len"),
         (b"-MOVED 1 127.0.0.1:1\r\n", StoreConfigurationError, "cluster=True"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", StoreConfigurationError, "protocol"),
     ],

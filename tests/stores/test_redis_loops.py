@@ -2,16 +2,20 @@
 
 import asyncio
 import gc
+import ssl
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio as aioredis
-from tests.services.redis_servers import RedisServer, until
+import trustme
+from tests.services.proxy import proxy_to
+from tests.services.redis_servers import RedisServer, redis_sentinel, until
 
 from haybaler.errors import (
     AsyncOnlyStoreError,
@@ -23,6 +27,7 @@ from haybaler.errors import (
 from haybaler.stores.protocol import StoreEntry
 from haybaler.workers import run_in_worker
 from haybaler_redis import RedisToolResultStore
+from haybaler_redis.abandoned import abandon
 
 
 async def _write_and_read(store: RedisToolResultStore, *keys: str) -> None:
@@ -39,22 +44,145 @@ def _run_carelessly(loop: asyncio.AbstractEventLoop, store: RedisToolResultStore
     loop.run_until_complete(_write_and_read(store, "a", "b"))
 
 
+class Place:
+    """
+    What a store connects to.
+
+    :param servers: The servers whose connections count.
+    :param options: The parameters of the store.
+    """
+
+    def __init__(self, servers: Sequence[RedisServer], **options: Any) -> None:
+        self._servers = servers
+        self._options = options
+        self._others = [0] * len(servers)
+        self._others = self.connections()
+
+    def store(self, prefix: str) -> RedisToolResultStore:
+        return RedisToolResultStore(**self._options, prefix=prefix, ttl=60)
+
+    def connections(self) -> list[int]:
+        return [server.connections() - others for server, others in zip(self._servers, self._others, strict=True)]
+
+    def is_left(self) -> bool:
+        return not any(self.connections())
+
+
+@contextmanager
+def _plain(request: pytest.FixtureRequest) -> Iterator[Place]:
+    server: RedisServer = request.getfixturevalue("valkey")
+    until(lambda: server.connections() == 0)
+    yield Place([server], url=server.url)
+
+
+@contextmanager
+def _tls(request: pytest.FixtureRequest) -> Iterator[Place]:
+    server: RedisServer = request.getfixturevalue("valkey")
+    until(lambda: server.connections() == 0)
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with authority.cert_pem.tempfile() as file, proxy_to(server.port, context) as proxy:
+        yield Place([server], url=f"rediss://127.0.0.1:{proxy.port}", ssl_ca_certs=file)
+
+
+@contextmanager
+def _sentinel(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with redis_sentinel("results") as (primary, _, address):
+        yield Place([primary], url=f"redis://{address}", sentinel="results")
+
+
+@contextmanager
+def _cluster(request: pytest.FixtureRequest) -> Iterator[Place]:
+    servers: list[RedisServer] = request.getfixturevalue("cluster")
+    until(lambda: not any(server.connections() for server in servers))
+    yield Place(servers, url="redis://" + ",".join(f"127.0.0.1:{server.port}" for server in servers), cluster=True)
+
+
+@pytest.fixture(params=[_plain, _tls, _sentinel, _cluster])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with request.param(request) as place:
+        yield place
+
+
 @pytest.mark.parametrize("run", [_run_with_care, _run_carelessly])
 def test_rows_1_and_7_a_loop_that_was_closed_without_the_store_leaves_nothing(
-    valkey: RedisServer, prefix: str, run: Callable[[asyncio.AbstractEventLoop, RedisToolResultStore], None]
+    place: Place, prefix: str, run: Callable[[asyncio.AbstractEventLoop, RedisToolResultStore], None]
 ) -> None:
-    until(lambda: valkey.connections() == 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60)
+        store = place.store(prefix)
         for _ in range(3):
             loop = asyncio.new_event_loop()
             run(loop, store)
             loop.close()
             del loop
-        assert asyncio.run(store.read_async(store.reference("a"))) == "a"
         del store
         gc.collect()
+    until(place.is_left)
+
+
+async def _read_in_another_loop(store: RedisToolResultStore) -> None:
+    assert await store.read_async(store.reference("a")) == "a"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store: asyncio.run(_read_in_another_loop(store)),
+        lambda store: asyncio.run(store.close_async()),
+        lambda store: (store.read(store.reference("a")), store.close()),
+        lambda store: store.close(),
+    ],
+    ids=["another loop", "closed in another loop", "no loop", "closed without a loop"],
+)
+def test_rows_7_and_30_whatever_is_done_next_gives_back_the_connections_of_closed_loops(
+    place: Place, prefix: str, use: Callable[[RedisToolResultStore], object], recwarn: pytest.WarningsRecorder
+) -> None:
+    store = place.store(prefix)
+    loop = asyncio.new_event_loop()
+    _run_carelessly(loop, store)
+    loop.close()
+    assert not place.is_left()
+    use(store)
+    until(place.is_left)
+    del store, loop
+    gc.collect()
+    assert not recwarn.list
+
+
+def test_rows_7_and_30_a_loop_that_goes_on_gives_back_the_connections_of_closed_ones(
+    valkey: RedisServer, prefix: str
+) -> None:
+    until(lambda: valkey.connections() == 0)
+    store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60)
+
+    def use_another_loop() -> None:
+        loop = asyncio.new_event_loop()
+        _run_carelessly(loop, store)
+        loop.close()
+
+    async def go_on() -> None:
+        await _write_and_read(store, "a")
+        await run_in_worker(use_another_loop)
+        assert await run_in_worker(valkey.connections) > 1
+        await _read_in_another_loop(store)
+        await run_in_worker(until, lambda: valkey.connections() == 1)
+
+    asyncio.run(go_on())
+
+
+def test_rows_7_and_29_a_ready_client_is_left_alone_when_its_loop_is_closed(valkey: RedisServer, prefix: str) -> None:
+    until(lambda: valkey.connections() == 0)
+    client = aioredis.Redis(port=valkey.port)
+    store = RedisToolResultStore(client=client, prefix=prefix, ttl=60)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(_write_and_read(store, "a"))
+    loop.close()
+    asyncio.run(store.close_async())
+    del store
+    gc.collect()
+    assert valkey.connections() == 1
+    abandon(client)
     until(lambda: valkey.connections() == 0)
 
 
@@ -117,6 +245,43 @@ def test_row_5_a_thousand_reads_in_threads_wait_for_four_connections(valkey: Red
         with ThreadPoolExecutor(32) as pool:
             assert set(pool.map(store.read, [reference] * 1_000)) == {"b"}
         assert valkey.connections() <= 4
+    until(lambda: valkey.connections() == 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({"max_connections": 2}, 2),
+        ({"max_connections": 1}, 1),
+        ({"max_connections": 40}, 16),
+        ({"max_connections": 4, "single_connection_client": True}, 4),
+    ],
+    ids=["two", "one", "more than the store's", "one of them for itself"],
+)
+@pytest.mark.parametrize("colour", ["async", "sync in threads", "sync in a loop"])
+def test_row_5_calls_wait_for_the_connections_that_a_ready_client_has(
+    valkey: RedisServer, prefix: str, options: dict[str, Any], most: int, colour: str
+) -> None:
+    until(lambda: valkey.connections() == 0)
+    make: Any = aioredis.Redis if colour == "async" else redis.Redis
+    client = make(port=valkey.port, **options)
+    store = RedisToolResultStore(client=client, prefix=prefix, ttl=60, retries=0)
+
+    async def write_and_read() -> None:
+        await _write_and_read(store, *map(str, range(300)))
+        if colour == "async":
+            await client.aclose()
+
+    if colour == "sync in threads":
+        reference = store.write(key="a", content="b")
+        with ThreadPoolExecutor(32) as pool:
+            assert set(pool.map(store.read, [reference] * 300)) == {"b"}
+    else:
+        asyncio.run(write_and_read())
+    pool = client.connection_pool
+    assert len([*pool._available_connections, *pool._in_use_connections]) <= most
+    if colour != "async":
+        client.close()
     until(lambda: valkey.connections() == 0)
 
 

@@ -2,9 +2,11 @@
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 from haystack.utils import Secret
 from tests.services.ports import free_port
 
@@ -157,6 +159,33 @@ def test_a_password_in_plain_text_is_never_serialized() -> None:
             store.to_dict()
         assert _PASSWORD not in str(caught.value)
         assert _QUOTED not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["password", "sentinel_password"])
+@pytest.mark.parametrize("value", [_PASSWORD, "", _PASSWORD.encode(), {"password": _PASSWORD}])
+def test_a_password_is_a_secret_or_the_store_is_not_made(name: str, value: Any) -> None:
+    given: dict[str, Any] = {name: value, "sentinel": "name"}
+    data = RedisToolResultStore("redis://host", sentinel="name").to_dict()
+    makes: list[Callable[[], object]] = [
+        lambda: RedisToolResultStore("redis://host", **given),
+        lambda: RedisToolResultStore(client=redis.Redis(), **{name: value}),
+        lambda: RedisToolResultStore.from_url(f"redis://host?sentinel=name&{name}={_QUOTED}"),
+        lambda: RedisToolResultStore.from_dict({**data, "init_parameters": {**data["init_parameters"], **given}}),
+    ]
+    for make in makes:
+        with pytest.raises(ConfigurationError, match=name) as caught:
+            make()
+        assert _PASSWORD not in repr(caught.value)
+        assert _QUOTED not in repr(caught.value)
+
+
+@pytest.mark.parametrize("name", ["url", "username", "sentinel", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
+@pytest.mark.parametrize("value", [5, b"text", Secret.from_token(_PASSWORD)])
+def test_what_is_no_secret_is_text(name: str, value: Any) -> None:
+    if name == "url" and isinstance(value, Secret):
+        return
+    with pytest.raises(ConfigurationError, match=name):
+        RedisToolResultStore(**{"url": "rediss://host", name: value})
 
 
 def test_credentials_are_nowhere_to_be_seen(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
@@ -358,26 +358,88 @@ def test_a_small_body_comes_with_its_header_and_a_large_one_is_announced(colour:
         assert len(server.expected) == 1
 
 
-SECRETS = ("the-secret", "the-token")
+SECRETS = ("the-id", "the-secret", "the-token")
+SECRETIVE = [
+    (code, StoreConfigurationError)
+    for code in (
+        "InvalidToken",
+        "InvalidSecurity",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "AuthorizationHeaderMalformed",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "TokenRefreshRequired",
+        "AccessDenied",
+        "RequestTimeTooSkewed",
+        "NobodyKnowsThisOne",
+    )
+] + [("InternalError", StoreUnavailableError), ("the-token", StoreConfigurationError)]
+
+
+def secretive(server: FaultyS3, token: str = "the-token", **options: Any) -> S3ToolResultStore:
+    return store_of(
+        server,
+        access_key_id=Secret.from_token("the-id"),
+        secret_access_key=Secret.from_token("the-secret"),
+        session_token=Secret.from_token(token),
+        **options,
+    )
+
+
+def everything_of(error: BaseException | None) -> Iterator[str]:
+    """Yield all that an error and what it is chained to can show, also where a traceback would not."""
+    while error is not None:
+        yield repr((error, error.args, vars(error), getattr(error, "__notes__", ())))
+        yield str(error)
+        error = error.__cause__ or error.__context__
+
+
+def assert_no_secret(error: BaseException, *more: str) -> None:
+    shown = "".join([*traceback.format_exception(error), *everything_of(error), *more])
+    assert not [secret for secret in SECRETS if secret in shown]
 
 
 @both_colours
-@pytest.mark.parametrize("code", ["InvalidToken", "ExpiredToken", "SignatureDoesNotMatch", "InvalidAccessKeyId"])
-def test_no_error_and_no_log_line_repeats_a_credential(
-    code: str, colour: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("operation", ["PUT", "GET", "DELETE", "DeleteObjects", "UploadPart"])
+@pytest.mark.parametrize(("code", "kind"), SECRETIVE)
+def test_no_error_and_no_log_line_repeats_a_credential_whatever_the_server_says(
+    code: str, kind: type[StoreError], operation: str, colour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    with faulty_s3(PUT=[Answer(403, code, message="Refused: the-token, the-secret")]) as server:
-        store = store_of(
-            server,
-            access_key_id=Secret.from_token("the-id"),
-            secret_access_key=Secret.from_token("the-secret"),
-            session_token=Secret.from_token("the-token"),
-        )
-        with pytest.raises(StoreConfigurationError) as caught:
-            write(store, colour)
-    shown = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(store) + store.reference("key")
-    assert not [secret for secret in SECRETS if secret in shown]
+    status = 500 if kind is StoreUnavailableError else 403
+    refused = Answer(status, code, message="Refused: the-id, the-token, the-secret")
+    with faulty_s3(**{operation: [refused]}) as server:
+        store = secretive(server, attempts=1, read_timeout=5)
+        use: dict[str, Callable[[], object]] = {
+            "PUT": lambda: write(store, colour),
+            "UploadPart": lambda: write(store, colour, b"x" * (9 * MIB)),
+            "GET": lambda: read(store, colour, store.reference("key")),
+            "DELETE": lambda: delete(store, colour, [store.reference("key")]),
+            "DeleteObjects": lambda: delete(store, colour, [store.reference(key) for key in "ab"]),
+        }
+        with pytest.raises(kind) as caught:
+            use[operation]()
+    assert type(caught.value) is kind
+    assert_no_secret(caught.value, caplog.text, repr(store), store.reference("key"))
+
+
+@both_colours
+def test_a_credential_that_cannot_be_sent_says_so_and_is_not_repeated(colour: str) -> None:
+    # A file that holds a token often ends in a line break.
+    with faulty_s3() as server:
+        with pytest.raises(StoreConfigurationError, match="characters that cannot be sent") as caught:
+            write(secretive(server, token=f"{SECRETS[-1]}\n!"), colour)
+        assert server.requests == []
+    assert_no_secret(caught.value)
+
+
+@both_colours
+def test_a_url_in_an_error_shows_no_credentials(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://the-id:the-secret@{LOOPBACK}:{free_port()}")
+    with pytest.raises(StoreError) as caught:
+        write(S3ToolResultStore("bucket", path_style=True, attempts=1), colour)
+    assert_no_secret(caught.value)
 
 
 @both_colours

@@ -2,18 +2,23 @@
 
 import asyncio
 import itertools
+import re
 import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
-from tests.services.s3_faults import FaultyS3, faulty_s3
+from tests.services.proxy import proxy_to
+from tests.services.s3_faults import WELL, Answer, FaultyS3, faulty_s3
 from tests.services.s3_servers import BUCKET, S3Server
 
-from haybaler.errors import ConfigurationError, EntryTooLargeError
+from haybaler.effects import Effect
+from haybaler.errors import ConfigurationError, EntryTooLargeError, StoreConfigurationError, StoreError
 from haybaler.stores.driver import page_of
 from haybaler.stores.protocol import StoreEntry
 from haybaler.testing import Cancellation, cancel_at
+from haybaler.workers import run_in_worker
 from haybaler_s3 import S3ToolResultStore
 from haybaler_s3.records import Record, encoded, parts, pieces
 
@@ -21,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("s3_environment")
 
 MIB = 1024 * 1024
 PART = 5 * MIB
-SMALLEST = {"multipart_bytes": PART, "part_bytes": PART}
+SMALLEST: dict[str, Any] = {"multipart_bytes": PART, "part_bytes": PART}
 
 
 def store_of(server: S3Server | FaultyS3, prefix: str = "haybaler", **options: Any) -> S3ToolResultStore:
@@ -82,6 +87,91 @@ def test_a_large_entry_goes_in_parts_and_comes_back(
     (key,) = seaweedfs.keys(prefix)
     assert seaweedfs.client.head_object(Bucket=BUCKET, Key=key)["ETag"].endswith(('-3"', '-4"'))
     assert seaweedfs.uploads() == []
+
+
+def write(store: S3ToolResultStore, colour: str, content: str | bytes) -> str:
+    async def use() -> str:
+        async with store:
+            return await store.write_async(key="key", content=content)
+
+    if colour == "async":
+        return asyncio.run(use())
+    with store:
+        return store.write(key="key", content=content)
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("name", ["rclone", "seaweedfs"])
+def test_row_47_an_upload_whose_completion_got_no_answer_is_stored_if_it_is_there(
+    name: str, colour: str, prefix: str, request: pytest.FixtureRequest
+) -> None:
+    # A completion that is asked for again is "no such upload" on some servers, and well on others.
+    server: S3Server = request.getfixturevalue(name)
+    content = b"\x00\xff" * PART
+    with proxy_to(server.port) as proxy:
+        proxy.lose_answer(re.compile(rb"POST [^ ]*uploadId="))
+        store = S3ToolResultStore(BUCKET, prefix=prefix, endpoint_url=f"http://{proxy.address}", **SMALLEST)
+        reference = write(store, colour, content)
+        assert proxy.lost == 1
+    with store_of(server, prefix) as store:
+        assert store.read(reference) == content
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("name", ["rclone", "seaweedfs"])
+@pytest.mark.parametrize("before", [None, b"y" * (2 * PART), "y" * (2 * PART)], ids=["nothing", "bytes", "text"])
+def test_row_47_an_upload_that_somebody_aborted_is_not_taken_for_stored(
+    before: str | bytes | None, name: str, colour: str, prefix: str, request: pytest.FixtureRequest
+) -> None:
+    server: S3Server = request.getfixturevalue(name)
+    store = store_of(server, prefix, **SMALLEST)
+    if before is not None:
+        write(store, colour, before)
+    once = store._writing._requests.once
+
+    def after_abortion(operation: str, **parameters: Any) -> Effect[Any]:
+        effect = once(operation, **parameters)
+        if operation != "complete_multipart_upload":
+            return effect
+        upload = {"Bucket": BUCKET, "Key": parameters["Key"], "UploadId": parameters["UploadId"]}
+
+        def run() -> Any:
+            server.client.abort_multipart_upload(**upload)
+            return effect.run()
+
+        async def run_async() -> Any:
+            await run_in_worker(partial(server.client.abort_multipart_upload, **upload))
+            return await effect.run_async()
+
+        return Effect(run, run_async)
+
+    store._writing._requests.once = after_abortion  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="NoSuchUpload"):
+        write(store, colour, b"x" * (2 * PART))
+    with store:
+        assert bool(server.keys(prefix)) == (before is not None)
+        assert before is None or store.read(store.reference("key")) == before
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize(
+    "operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "AbortMultipartUpload"]
+)
+@pytest.mark.parametrize("answer", [Answer(409, "OperationAborted"), Answer(429, "TooManyRequests")])
+def test_row_47_each_request_of_an_upload_is_made_again_where_another_got_in_its_way(
+    answer: Answer, operation: str, colour: str
+) -> None:
+    failing = {"UploadPart": [Answer(403, "AccessDenied")]} if operation == "AbortMultipartUpload" else {}
+    with faulty_s3(**failing, **{operation: [answer, WELL]}) as server:
+        store = store_of(server, **SMALLEST)
+        if failing:
+            with pytest.raises(StoreConfigurationError):
+                write(store, colour, b"x" * (PART + 1))
+            assert server.count(operation) == 2
+        else:
+            write(store, colour, b"x" * (PART + 1))
+            assert server.count(operation) == (3 if operation == "UploadPart" else 2)
+            assert server.count("AbortMultipartUpload") == 0
 
 
 # Not by a timeout: for that the clock is moved, and requests run out of time as well, the one that aborts among them.

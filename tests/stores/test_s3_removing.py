@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.services.s3_faults import Answer, faulty_s3
+from tests.services.s3_faults import WELL, Answer, faulty_s3
 from tests.services.s3_servers import BUCKET, S3Server
 
-from haybaler.errors import ConfigurationError, StoreConfigurationError
+from haybaler.errors import ConfigurationError, StoreConfigurationError, StoreUnavailableError
 from haybaler.stores.protocol import DeletedScope, StoreEntry
 from haybaler_s3 import S3ToolResultStore
 
@@ -103,6 +103,34 @@ def test_what_could_not_be_deleted_for_the_moment_is_asked_for_again(colour: str
         assert server.count("DeleteObjects") == 2
 
 
+PASSING = [Answer(409, "OperationAborted"), Answer(429, "TooManyRequests"), Answer(503, "SlowDown"), Answer(reset=True)]
+
+
+@both_colours
+@pytest.mark.parametrize("count", [1, 2, 20])
+@pytest.mark.parametrize("many_at_once", [True, False], ids=["many at once", "one by one"])
+@pytest.mark.parametrize("answer", PASSING, ids=lambda answer: answer.code or "reset")
+def test_rows_45_and_47_a_deletion_is_asked_for_again_however_many_there_are(
+    answer: Answer, many_at_once: bool, count: int, colour: str
+) -> None:
+    together = [answer, WELL] if many_at_once else [Answer(501, "NotImplemented")]
+    with faulty_s3(DELETE=[answer, answer, WELL], DeleteObjects=together) as server:
+        store = S3ToolResultStore("bucket", endpoint_url=server.endpoint, attempts=3)
+        delete(store, colour, [store.reference(str(number)) for number in range(count)])
+        if count == 1 or not many_at_once:
+            assert server.count("DELETE") >= count + 2
+
+
+@both_colours
+@pytest.mark.parametrize("answer", PASSING[:3], ids=lambda answer: answer.code)
+def test_row_47_a_deletion_that_never_succeeds_ends_after_its_attempts(answer: Answer, colour: str) -> None:
+    with faulty_s3(DELETE=[answer]) as server:
+        store = S3ToolResultStore("bucket", endpoint_url=server.endpoint, attempts=3)
+        with pytest.raises(StoreUnavailableError):
+            delete(store, colour, [store.reference("key")])
+        assert server.count("DELETE") == 3
+
+
 @both_colours
 def test_what_may_not_be_deleted_is_an_error(colour: str) -> None:
     with faulty_s3() as server:
@@ -166,6 +194,33 @@ def test_setting_the_rule_without_permission_says_so(colour: str) -> None:
             ensure(store, colour, 7)
 
 
-def test_a_rule_needs_a_whole_day() -> None:
-    with pytest.raises(ConfigurationError):
-        S3ToolResultStore("bucket").ensure_expiry_rule(0)
+@both_colours
+def test_the_expiry_rule_of_a_scope_is_for_that_scope_only(colour: str, seaweedfs: S3Server, prefix: str) -> None:
+    store = store_of(seaweedfs, prefix)
+    for scoped in (store.scoped("user"), store_of(seaweedfs, "").scoped(prefix)):
+        seaweedfs.client.delete_bucket_lifecycle(Bucket=BUCKET)
+        ensure(scoped, colour, 7)
+        (rule,) = seaweedfs.client.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"]
+        with store:
+            inside, outside = scoped.scoped("run").reference("key"), store.scoped("user-2").reference("key")
+        start = f"s3://{BUCKET}/{rule['Filter']['Prefix']}"
+        assert inside.startswith(start)
+        assert not outside.startswith(start)
+        assert not store.reference("key").startswith(start)
+
+
+@both_colours
+def test_no_expiry_rule_is_ever_for_the_whole_bucket(colour: str) -> None:
+    with faulty_s3() as server:
+        with pytest.raises(ConfigurationError, match="whole bucket"):
+            ensure(S3ToolResultStore("bucket", prefix="", endpoint_url=server.endpoint), colour, 7)
+        assert server.requests == []
+
+
+@both_colours
+@pytest.mark.parametrize("days", [0, -1, 1.5, 7.0, True, "7", None, float("nan")])
+def test_the_days_of_an_expiry_rule_are_a_whole_number_of_at_least_one(days: Any, colour: str) -> None:
+    with faulty_s3() as server:
+        with pytest.raises(ConfigurationError, match="whole number"):
+            ensure(S3ToolResultStore("bucket", endpoint_url=server.endpoint), colour, days)
+        assert server.requests == []

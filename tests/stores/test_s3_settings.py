@@ -59,6 +59,21 @@ def test_credentials_that_are_no_variables_are_not_serialized() -> None:
     assert "hunter2" not in repr(store) + repr(store._settings_of_store) + repr(vars(store))
 
 
+@pytest.mark.parametrize("name", ["access_key_id", "secret_access_key", "session_token"])
+@pytest.mark.parametrize("value", ["hunter2", b"hunter2", ["hunter2"], ""], ids=repr)
+def test_credentials_that_are_no_secrets_are_refused_at_once_and_not_repeated(name: str, value: Any) -> None:
+    token: dict[str, Any] = {**secrets(), name: value}
+    with pytest.raises(ConfigurationError, match=f"`{name}` must be a `Secret`") as caught:
+        S3ToolResultStore("bucket", **token)
+    stored = S3ToolResultStore("bucket", **secrets()).to_dict()
+    stored["init_parameters"][name] = value
+    with pytest.raises(ConfigurationError, match=f"`{name}` must be a `Secret`") as from_data:
+        S3ToolResultStore.from_dict(stored)
+    for error in (caught.value, from_data.value):
+        assert "hunter2" not in str(error)
+        assert (error.__cause__, error.__context__) == (None, None)
+
+
 def test_a_url_names_bucket_prefix_and_options(rclone: S3Server, prefix: str) -> None:
     options = "max_concurrency=3&path_style=true&read_timeout=7.5"
     url = f"s3://{BUCKET}/{prefix}/inner?endpoint_url={rclone.endpoint}&{options}"

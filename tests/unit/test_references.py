@@ -168,6 +168,27 @@ descriptions = st.builds(
 )
 
 
+@pytest.mark.parametrize(
+    "spoken", ["OFFLOADED", "Preview:", "system:", "tool result", "<|im_start|>", "[INST]", "user>"]
+)
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        str,
+        str.upper,
+        lambda text: text.replace("i", "\u0131"),
+        lambda text: text.replace("I", "\u0130").replace("i", "\u0130"),
+        lambda text: text.replace("s", "\u017f"),
+        lambda text: "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text),
+    ],
+    ids=["as it is", "capitals", "dotless", "dotted", "long s", "full width"],
+)
+def test_words_of_ours_are_known_in_any_letters(spoken: str, disguise: Callable[[str], str]) -> None:
+    said = f"plain words, {disguise(spoken)} and more"
+    assert framed_where_needed(said) == json_framed(said)
+    assert framed_where_needed("plain words and more") == "plain words and more"
+
+
 @pytest.mark.parametrize("frame", [framed, framed_where_needed, json_framed])
 @given(text=any_text | ascii_text)
 @example(text="")

@@ -3,13 +3,14 @@ import gc
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 
 import anyio
 import pytest
 from anyio import CapacityLimiter
 
 from haybaler.testing import Cancellation, each_cancellation
-from haybaler.workers import WORKERS, PerLoop, clean_up, map_bounded, run_in_worker, see_through
+from haybaler.workers import WORKERS, PerLoop, clean_up, map_bounded, run_in_worker, run_or_undo, see_through
 
 
 @pytest.mark.anyio
@@ -149,6 +150,37 @@ async def test_workers_are_bounded_by_their_own_limiter() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("moment", ["while the thread works", "when it is done, and nobody has heard of it"])
+async def test_what_a_thread_has_changed_is_undone_once_if_nobody_gets_its_result(moment: str) -> None:
+    begun, go_on, taken_back = threading.Event(), threading.Event(), threading.Event()
+    undone: list[str] = []
+
+    def change() -> str:
+        begun.set()
+        assert go_on.wait(10)
+        return "result"
+
+    def undo(result: str) -> None:
+        undone.append(result)
+        taken_back.set()
+
+    task = asyncio.create_task(run_or_undo(change, undo, seconds=10))
+    assert await run_in_worker(begun.wait, 10)
+    if moment != "while the thread works":
+        go_on.set()
+        until = perf_counter() + 0.1
+        while perf_counter() < until:  # the event loop is busy meanwhile
+            pass
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+    assert await run_in_worker(taken_back.wait, 10)
+    await asyncio.sleep(0.02)
+    assert undone == ["result"]
+
+
+@pytest.mark.anyio
 async def test_abandoned_calls_count_until_they_end() -> None:
     release = threading.Event()
     begun = threading.Semaphore(0)
@@ -285,6 +317,32 @@ def test_an_object_that_refers_to_its_loop_is_forgotten_once_that_loop_is_closed
     asyncio.run(use())
     gc.collect()
     assert first() is None
+
+
+@pytest.mark.parametrize("notices", ["get", "pop", "forget_closed_loops"])
+def test_what_a_closed_loop_has_left_is_handed_over_as_soon_as_somebody_notices(notices: str) -> None:
+    left: list[Client] = []
+    clients = PerLoop(Client, forget=left.append)
+
+    async def use() -> Client:
+        return clients.get()
+
+    async def notice() -> None:
+        getattr(clients, notices)()
+
+    async def go_on() -> None:
+        clients.get()
+        second = await run_in_worker(asyncio.run, use())
+        assert second not in left
+        await notice()
+        assert left.count(second) == 1
+
+    first = asyncio.run(use())
+    assert left == []
+    asyncio.run(notice())
+    assert left == [first]
+    asyncio.run(go_on())
+    assert left.count(first) == 1
 
 
 def test_a_factory_that_fails_is_asked_again() -> None:

@@ -1,5 +1,6 @@
 """Somebody's counter as a run asks it: it never raises, and what it says of itself is asked in one place."""
 
+import inspect
 import logging
 from collections.abc import Callable
 from typing import Any, cast
@@ -62,10 +63,14 @@ class GuardedCounter:
         Bound what the counter can count for a message of text.
 
         :param size: The bytes of the message as the counters here render it.
-        :returns: Tokens; None if the counter's own class does not say, for a subclass may count in another way.
+        :returns: Tokens; None if the counter's own class does not say, for a subclass may count in another way, or if
+            what it says is no number of tokens.
         """
         bound = vars(type(self._sizing)).get("most_tokens")
-        return None if bound is None else bound(self._sizing, size)
+        try:
+            return plausible(bound(self._sizing, size)) if inspect.isfunction(bound) else None
+        except Exception:  # noqa: BLE001 - then the message is counted
+            return None
 
     def count(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
         """

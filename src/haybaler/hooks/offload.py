@@ -141,6 +141,8 @@ class ToolResultOffloadHook:
     def _work(self, state: State) -> _Work:
         _warn_of_agents_without_the_store(state)
         bind_tools(state)
+        if self._policies.strategies != self.offload_strategies:  # somebody has changed them
+            self._policies = PolicyTable(self.offload_strategies)
         messages: list[ChatMessage] = state.data.get("messages") or []
         fresh = [(index, messages[index]) for index in fresh_results(messages)]
         candidates = [_Candidate(*each, results) for each in fresh if (results := self._eligible(each[1]))]

@@ -22,6 +22,7 @@ class PolicyTable:
     """
 
     def __init__(self, strategies: Strategies) -> None:
+        self.strategies = dict(strategies)
         listed = [(name, policy) for key, policy in strategies.items() if isinstance(key, tuple) for name in key]
         # Of equal names, the first counts.
         self._named = {**dict(reversed(listed)), **{key: p for key, p in strategies.items() if isinstance(key, str)}}

@@ -30,7 +30,7 @@ def write(store: Any, entries: Sequence[StoreEntry]) -> Effect[list[Outcome]]:
     :returns: An effect whose outcome i belongs to entry i: a reference, or why it was not stored. It raises only when
         it is cancelled.
     """
-    return Effect(lambda: write_now(store, entries), lambda: write_async(store, entries, _caller))
+    return Effect(lambda: write_now(store, entries, {}), lambda: write_async(store, entries, _caller, {}))
 
 
 def read(store: Any, reference: str) -> Effect[Content]:

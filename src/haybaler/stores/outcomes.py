@@ -1,8 +1,7 @@
 """Writing a batch to any store, and its outcomes, of which nothing is trusted."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from haybaler.errors import StoreError
 from haybaler.interop import has_synchronous, synchronous
@@ -27,25 +26,30 @@ def has(store: object, name: str) -> bool:
     return callable(getattr(store, name, None)) or callable(getattr(store, f"{name}_async", None))
 
 
-def write_now(store: Any, entries: Sequence[StoreEntry]) -> list[Outcome]:
+def write_now(store: Any, entries: Sequence[StoreEntry], done: dict[int, Outcome]) -> list[Outcome]:
     """
     Write a batch for synchronous callers.
 
     :param store: The store.
     :param entries: What to write.
+    :param done: Gets the outcome of each entry, by its index, as soon as it is known.
     :returns: Outcome i belongs to entry i.
     """
-    with _Outcomes(len(entries)) as outcomes:
+    with _Outcomes(len(entries), done) as outcomes:
         if has_synchronous(store, "write_many"):
-            outcomes.take(store.write_many(entries))
+            outcomes.take_all(store.write_many(entries))
         else:
             write = synchronous(store, "write")
-            outcomes.take([_write_one(write, entry) for entry in entries])
+            for index, entry in enumerate(entries):
+                outcomes.take(index, _write_one(write, entry))
     return outcomes.of_entries
 
 
 async def write_async(
-    store: Any, entries: Sequence[StoreEntry], method_of: Callable[[Any, str], Callable[..., Awaitable[Any]]]
+    store: Any,
+    entries: Sequence[StoreEntry],
+    method_of: Callable[[Any, str], Callable[..., Awaitable[Any]]],
+    done: dict[int, Outcome],
 ) -> list[Outcome]:
     """
     Write a batch for asynchronous callers.
@@ -53,42 +57,57 @@ async def write_async(
     :param store: The store.
     :param entries: What to write.
     :param method_of: Returns a method of the store, by its name without `_async`, as it is to be called.
+    :param done: Gets the outcome of each entry, by its index, as soon as it is known.
     :returns: Outcome i belongs to entry i.
     """
-    with _Outcomes(len(entries)) as outcomes:
+    with _Outcomes(len(entries), done) as outcomes:
         if has(store, "write_many"):
-            outcomes.take(await method_of(store, "write_many")(entries))
+            outcomes.take_all(await method_of(store, "write_many")(entries))
         else:
-            write = partial(_write_one_async, method_of(store, "write"))
-            outcomes.take(await map_bounded(write, entries, limit=SINGLE_CALLS))
+            write = method_of(store, "write")
+
+            async def write_one(index: int) -> None:
+                outcomes.take(index, await _write_one_async(write, entries[index]))
+
+            await map_bounded(write_one, range(len(entries)), limit=SINGLE_CALLS)
     return outcomes.of_entries
 
 
 class _Outcomes:
-    """The outcomes of a batch: what the store returned if it kept its contract, or what it raised."""
+    """
+    The outcomes of a batch: what the store returned if it kept its contract, or what it raised.
 
-    def __init__(self, count: int) -> None:
+    :param count: How many entries there are.
+    :param done: Where the outcomes go.
+    """
+
+    def __init__(self, count: int, done: dict[int, Outcome]) -> None:
         self._count = count
-        self.of_entries: list[Outcome] = []
+        self._done = done
 
-    def take(self, outcomes: object) -> None:
+    @property
+    def of_entries(self) -> list[Outcome]:
+        return [self._done[index] for index in range(self._count)]
+
+    def take(self, index: int, outcome: object) -> None:
+        is_known = isinstance(outcome, StoreError) or (isinstance(outcome, str) and outcome)
+        self._done[index] = cast("Outcome", outcome) if is_known else _no_reference(outcome)
+
+    def take_all(self, outcomes: object) -> None:
         if not isinstance(outcomes, (list, tuple)):
             raise _no_reference(outcomes)
         if len(outcomes) != self._count:
             raise StoreError(f"The store gave {len(outcomes)} outcomes for {self._count} entries.")
-        self.of_entries = [
-            outcome
-            if isinstance(outcome, StoreError) or (isinstance(outcome, str) and outcome)
-            else _no_reference(outcome)
-            for outcome in outcomes
-        ]
+        for index, outcome in enumerate(outcomes):
+            self.take(index, outcome)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, Exception):
-            self.of_entries = [write_failure(error)] * self._count
+            failure = write_failure(error)
+            self._done.update((index, failure) for index in range(self._count) if index not in self._done)
         return isinstance(error, Exception)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 
 from haybaler.effects import Effect
-from haybaler.errors import StoreTimeoutError
+from haybaler.errors import StoreError, StoreTimeoutError
 from haybaler.interop import asynchronous, has_synchronous, method
-from haybaler.stores.driver import Content
+from haybaler.stores.driver import Content, write_failure
 from haybaler.stores.outcomes import Outcome, has, write_async, write_now
 from haybaler.stores.protocol import StoreEntry
 from haybaler.stores.unwritten import Contents
@@ -28,13 +28,30 @@ def predictor(store: Any) -> Callable[[str], str] | None:
     Return a function that tells the reference of a key before it is written.
 
     :param store: The store.
-    :returns: Its own `reference`, or None for a store without one.
+    :returns: A function that gives what the store's own `reference` gives, or raises a `StoreError`; None for a store
+        without one.
     """
-    return store.reference if has_synchronous(store, "reference") else None
+    if not has_synchronous(store, "reference"):
+        return None
+
+    def predict(key: str) -> str:
+        try:
+            reference = store.reference(key)
+        except Exception as error:
+            raise write_failure(error) from error
+        if not isinstance(reference, str):
+            raise StoreError(f"The store told {type(reference).__name__} instead of a reference.")
+        return reference
+
+    return predict
 
 
 def write_items(
-    store: Any, items: Sequence[tuple[str, Content]], *, timeout: float | None = None
+    store: Any,
+    items: Sequence[tuple[str, Content]],
+    *,
+    timeout: float | None = None,
+    done: dict[int, Outcome] | None = None,
 ) -> Effect[list[Outcome]]:
     """
     Write a batch in the best way the store has: its own batches, else single writes side by side.
@@ -42,24 +59,30 @@ def write_items(
     :param store: A store with `write` or `write_async`, or with haybaler's whole protocol.
     :param items: Keys and contents.
     :param timeout: Seconds after which asynchronous callers stop waiting; None to wait as long as the store does.
+    :param done: Gets the outcome of each item, by its index, as soon as it is known, for whoever is interrupted.
     :returns: An effect whose outcome i belongs to item i: a reference, or why it was not stored. It raises only when
         it is cancelled.
     """
     entries = [StoreEntry(key, content) for key, content in items]
-    return Effect(lambda: write_now(store, entries), lambda: _write_async(store, entries, timeout))
+    known: dict[int, Outcome] = {} if done is None else done
+    return Effect(lambda: write_now(store, entries, known), lambda: _write_async(store, entries, timeout, known))
 
 
-async def _write_async(store: Any, entries: list[StoreEntry], seconds: float | None) -> list[Outcome]:
+async def _write_async(
+    store: Any, entries: list[StoreEntry], seconds: float | None, done: dict[int, Outcome]
+) -> list[Outcome]:
     if seconds is None:
-        return await write_async(store, entries, _writer)
+        return await write_async(store, entries, _writer, done)
     with anyio.move_on_after(seconds):
-        return await write_async(store, entries, _writer)
-    return [StoreTimeoutError("The store did not answer in time.")] * len(entries)
+        return await write_async(store, entries, _writer, done)
+    late = StoreTimeoutError("The store did not answer in time.")
+    return [done.get(index, late) for index in range(len(entries))]
 
 
 def _writer(store: Any, name: str) -> Callable[..., Awaitable[Any]]:
     """Return what writes. A worker thread that nobody waits for any more removes what it has written."""
-    return asynchronous(store, name, in_worker=partial(run_or_undo, undo=partial(_take_back, store)))
+    undoing = partial(run_or_undo, undo=partial(_take_back, store), seconds=CLEAN_UP_SECONDS)
+    return asynchronous(store, name, in_worker=undoing)
 
 
 def _take_back(store: Any, outcome: object) -> None:

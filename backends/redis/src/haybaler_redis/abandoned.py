@@ -15,6 +15,8 @@ def abandon(client: Any) -> None:
 
     :param client: An asynchronous client, of one server or of a cluster.
     """
+    if hasattr(client, "nodes_manager"):
+        client._initialize = True  # noqa: SLF001 - as after its `aclose`; otherwise it warns of itself
     for connection in _connections(client):
         writer, connection._writer = getattr(connection, "_writer", None), None  # noqa: SLF001
         if writer is None:

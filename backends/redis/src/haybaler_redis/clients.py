@@ -1,6 +1,6 @@
 """The clients of a store: one for each event loop and one for all threads without, or the one that was given."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from haybaler.workers import PerLoop, run_in_worker
 from haybaler_redis.connecting import Opened, open_async, open_sync
 from haybaler_redis.exchange import is_cluster, node_of
 from haybaler_redis.features import Features, probe
+from haybaler_redis.limits import largest
 from haybaler_redis.links import AsyncLink, Request, SyncLink
 from haybaler_redis.settings import Settings
 from haybaler_redis.sharing import SyncShared
@@ -22,6 +23,8 @@ R = TypeVar("R")
 
 _ASYNC = (aioredis.Redis, aioredis.RedisCluster)
 _SYNC = (redis.Redis, redis.RedisCluster)
+# Connections of a client that says nothing else, by redis-py.
+_MOST_BY_DEFAULT = 100
 
 
 class Clients:
@@ -52,7 +55,7 @@ class Clients:
         self.limit = limit
         self._wait = wait
         self._announce = announce
-        self._async: PerLoop[AsyncLink] = PerLoop(self._open_async)
+        self._async: PerLoop[AsyncLink] = PerLoop(self._open_async, forget=AsyncLink.forget)
         self._sync: SyncLink | None = None
         self._lock = Lock()
         self._opening: SyncShared[SyncLink] = SyncShared()
@@ -69,6 +72,10 @@ class Clients:
     def features(self) -> Effect[Features]:
         """Have the server asked about its features, once for each client."""
         return Effect(self._features, self._features_async)
+
+    def largest(self, keys: Sequence[bytes]) -> Effect[list[int]]:
+        """Have each server asked how large a value it takes under one of the keys, once for each client."""
+        return Effect(partial(self._largest, keys), partial(self._largest_async, keys))
 
     def server_of(self, key: bytes) -> str | None:
         """Name the node of a cluster that keeps a key, for the running event loop; None if there is only one server."""
@@ -87,6 +94,7 @@ class Clients:
 
     def close(self) -> None:
         """Disconnect the client of the threads without an event loop. The next use opens another."""
+        self._async.forget_closed_loops()
         self._opening.settle()
         with self._lock:
             link, self._sync = self._sync, None
@@ -108,6 +116,16 @@ class Clients:
             return await run_in_worker(self._features)
         link = self._async.get()
         return link.features or self._learned(link, await link.run(probe))
+
+    def _largest(self, keys: Sequence[bytes]) -> list[int]:
+        link = self._sync_link()
+        return link.run(partial(largest, keys, link.limits))
+
+    async def _largest_async(self, keys: Sequence[bytes]) -> list[int]:
+        if self._make_async is None:
+            return await run_in_worker(self._largest, keys)
+        link = self._async.get()
+        return await link.run(partial(largest, keys, link.limits))
 
     def _learned(self, link: AsyncLink | SyncLink, features: Features) -> Features:
         link.features = features
@@ -139,6 +157,7 @@ class Clients:
     def _sync_link(self) -> SyncLink:
         if self._make_sync is None:
             raise AsyncOnlyStoreError("The store was given an asynchronous client; use its `_async` methods.")
+        self._async.forget_closed_loops()
         return self._sync or self._opening.run(partial(self._open_sync, self._make_sync))
 
     def _open_sync(self, make: Callable[[], Opened[None]]) -> SyncLink:
@@ -174,7 +193,7 @@ def clients_from(client: object, *, limit: int, wait: float, announce: Callable[
     Return the clients of a store that was given one. It is never closed.
 
     :param client: A client of redis-py, in either colour, of one server or of a cluster.
-    :param limit: The most requests in flight.
+    :param limit: The most requests in flight; fewer, if it cannot have as many connections.
     :param wait: Seconds to wait for a turn.
     :param announce: Told what is known about the server.
     :returns: The clients; in the other colour there is none.
@@ -183,18 +202,29 @@ def clients_from(client: object, *, limit: int, wait: float, announce: Callable[
     if isinstance(client, (aioredis.client.Pipeline, redis.client.Pipeline)) or not isinstance(client, _ASYNC + _SYNC):
         raise ConfigurationError(f"`client` must be a client of redis-py, not {type(client).__name__}.")
     opened: Any = (
-        Opened(client, _nothing_async, _nothing_async)
+        Opened(client, _nothing_async, _nothing_async, _nothing)
         if isinstance(client, _ASYNC)
-        else Opened(client, _nothing, _nothing)
+        else Opened(client, _nothing, _nothing, _nothing)
     )
     return Clients(
         (lambda: opened) if isinstance(client, _ASYNC) else None,
         None if isinstance(client, _ASYNC) else (lambda: opened),
         clustered=is_cluster(client),
-        limit=limit,
+        limit=min(limit, _most_connections(client)),
         wait=wait,
         announce=announce,
     )
+
+
+def _most_connections(client: Any) -> int:
+    # Those of each node, in a cluster. Most pools raise where one more is wanted, instead of waiting for it.
+    if is_cluster(client):
+        nodes: Any = client if isinstance(client, _ASYNC) else client.nodes_manager
+        most: int = nodes.connection_kwargs.get("max_connections") or _MOST_BY_DEFAULT
+        return most
+    most = getattr(client.connection_pool, "max_connections", _MOST_BY_DEFAULT)
+    alone = getattr(client, "single_connection_client", getattr(client, "_single_connection_client", False))
+    return max(1, most - bool(alone))  # such a client keeps one for itself, which pipelines do without
 
 
 def _ignore(features: Features) -> None:

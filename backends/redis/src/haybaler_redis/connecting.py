@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import redis
@@ -15,6 +16,7 @@ from redis.connection import SSLConnection, UnixDomainSocketConnection
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from haybaler_redis.abandoned import abandon
 from haybaler_redis.connections import PackingSentinelConnection, PackingTcpConnection, PackingUnixConnection
 from haybaler_redis.settings import Settings
 from haybaler_redis.tls import Verification, VerifiedConnection, VerifiedSentinelConnection, read_tickets, settle
@@ -34,11 +36,13 @@ class Opened(Generic[R]):
     :param client: The client.
     :param close: Disconnects everything that belongs to it.
     :param drop_idle: Disconnects what is not in use, so that the next request connects anew.
+    :param abandon: Disconnects what belongs to it once its event loop is closed, where nothing can be awaited.
     """
 
     client: Any
     close: Callable[[], R]
     drop_idle: Callable[[], R]
+    abandon: Callable[[], None]
 
 
 def open_async(settings: Settings) -> Opened[Awaitable[None]]:
@@ -58,7 +62,7 @@ def open_async(settings: Settings) -> Opened[Awaitable[None]]:
             **_common(settings),
         )
         _connect_as_ours(cluster, settings)
-        return Opened(cluster, cluster.aclose, _nothing_async)
+        return Opened(cluster, cluster.aclose, _nothing_async, partial(abandon, cluster))
     retry = AsyncRetry(NoBackoff(), 0)
     if settings.sentinel:
         sentinel: Any = AsyncSentinel(**_sentinel_arguments(settings, retry))  # type: ignore[no-untyped-call]
@@ -79,7 +83,7 @@ def open_async(settings: Settings) -> Opened[Awaitable[None]]:
     async def drop_idle() -> None:
         await client.connection_pool.disconnect(inuse_connections=False)
 
-    return Opened(client, close, drop_idle)
+    return Opened(client, close, drop_idle, partial(abandon, client))
 
 
 def _verification(settings: Settings) -> dict[str, Any]:
@@ -120,7 +124,7 @@ def open_sync(settings: Settings) -> Opened[None]:
             **_once_connected(settings, read_tickets),
             **_common(settings),
         )
-        return Opened(cluster, cluster.close, _nothing)
+        return Opened(cluster, cluster.close, _nothing, _nothing)
     retry = Retry(NoBackoff(), 0)
     if settings.sentinel:
         sentinel: Any = Sentinel(**_sentinel_arguments(settings, retry))  # type: ignore[no-untyped-call]
@@ -137,7 +141,7 @@ def open_sync(settings: Settings) -> Opened[None]:
         for pool in pools:
             pool.disconnect()
 
-    return Opened(client, close, lambda: client.connection_pool.disconnect(inuse_connections=False))
+    return Opened(client, close, lambda: client.connection_pool.disconnect(inuse_connections=False), _nothing)
 
 
 def _once_connected(settings: Settings, encrypted: Callable[[Any], None]) -> dict[str, Any]:

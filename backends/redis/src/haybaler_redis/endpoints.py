@@ -111,17 +111,20 @@ def split_options(url: str) -> tuple[str, dict[str, Any]]:
     return url.partition("?")[0], parts.options
 
 
-def revealed(value: str | Secret | None, name: str) -> str | None:
+def revealed(value: object, name: str) -> str | None:
     """
-    Return the text of a setting that may be a secret.
+    Return the text of a secret.
 
-    :param value: The setting.
+    :param value: The secret, or None.
     :param name: Its name, for the error.
     :returns: The text.
-    :raises ConfigurationError: If an environment variable is not set, or holds no text.
+    :raises ConfigurationError: If it is anything else, also plain text, which the serialized form of a store would
+        show; or if its environment variable is not set, or holds no text.
     """
+    if value is None:
+        return None
     if not isinstance(value, Secret):
-        return value
+        raise ConfigurationError(f"`{name}` must be a `Secret`, not {type(value).__name__}.")
     try:
         text = value.resolve_value()
     except ValueError as error:

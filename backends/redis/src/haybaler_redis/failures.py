@@ -50,7 +50,7 @@ _ROWS: tuple[tuple[tuple[type[Exception] | str, ...], type[StoreError], str], ..
     (("NOPROTO", "unknown command"), StoreConfigurationError, "the server does not know the command"),
     (("WRONGTYPE",), CorruptEntryError, "something else stands under the key"),
     (
-        ("string exceeds maximum allowed size",),
+        ("string exceeds maximum allowed size", "invalid bulk length"),
         EntryTooLargeError,
         "it is larger than the server's `proto-max-bulk-len` allows",
     ),

@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, contextmanager
 from threading import BoundedSemaphore, Lock
 from typing import Any, TypeVar
+from weakref import finalize
 
 import anyio
 import redis.asyncio as aioredis
 
 from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import StoreTimeoutError
-from haybaler_redis.abandoned import abandon
 from haybaler_redis.connecting import Opened
 from haybaler_redis.features import Features
 from haybaler_redis.sharing import AsyncShared, SyncShared
@@ -38,6 +38,10 @@ class AsyncLink:
         self._turns = anyio.Semaphore(limit, fast_acquire=True)
         self._wait = wait
         self._loop = asyncio.get_running_loop()
+        # What the garbage collector takes together it takes in any order, and a connection warns of itself. This holds
+        # on to the client until it is closed; not while it is in use, for then its users hold on to the link.
+        self._idle = [opened]
+        finalize(self, _end, self._loop, self._idle)
         self._connecting: AsyncShared[object] = AsyncShared()
         self._looking: AsyncShared[None] = AsyncShared()
         self._replaced: list[Any] = []  # nodes of a cluster, by the last look at it
@@ -45,6 +49,7 @@ class AsyncLink:
         self._users = 0
         self._closing = False
         self.features: Features | None = None  # what is known about the server, once somebody has asked
+        self.limits: dict[str, int] = {}  # the most bytes of a value, by the name of the node, as far as known
 
     async def run(self, request: Request[R]) -> R:
         """
@@ -83,6 +88,7 @@ class AsyncLink:
             self._lifetime = _lifetime(self._opened, self._replaced)
             await anext(self._lifetime)  # never suspends; makes it known to the loop
         self._users += 1
+        self._idle.clear()
         try:
             if isinstance(self.client, aioredis.RedisCluster):
                 await self._connecting.run(self.client.initialize)  # nothing to do, once it is connected
@@ -97,12 +103,24 @@ class AsyncLink:
                 self._turns.release()
         finally:
             self._users -= 1
+            if not self._users:
+                self._idle.append(self._opened)
             if self._closing:
                 await self.close()
 
-    def __del__(self) -> None:
+    def forget(self) -> None:
+        """Disconnect, if the event loop has been closed without that."""
         if self._loop.is_closed():
-            abandon(self.client)
+            self._opened.abandon()
+
+    def __del__(self) -> None:
+        self.forget()
+
+
+def _end(loop: asyncio.AbstractEventLoop, idle: list[Opened[Awaitable[None]]]) -> None:
+    for opened in idle:
+        if loop.is_closed():
+            opened.abandon()
 
 
 async def _lifetime(opened: Opened[Awaitable[None]], replaced: list[Any]) -> AsyncGenerator[None, None]:
@@ -138,6 +156,7 @@ class SyncLink:
         self._users = 0
         self._closing = False
         self.features: Features | None = None  # what is known about the server, once somebody has asked
+        self.limits: dict[str, int] = {}  # the most bytes of a value, by the name of the node, as far as known
 
     def run(self, request: Request[R]) -> R:
         """

@@ -60,7 +60,11 @@ class Settings:
         """
         for name in ("connect_timeout", "timeout"):
             number(name, parameters[name], lowest=0.001)
-        endpoint = Endpoint.parse(revealed(parameters["url"], "url") or "")
+        for name in ("username", "sentinel", *TLS_FILES):
+            if not isinstance(parameters[name], str | None):
+                raise ConfigurationError(f"`{name}` must be text, not {type(parameters[name]).__name__}.")
+        url = parameters["url"]
+        endpoint = Endpoint.parse(url if isinstance(url, str) else revealed(url, "url") or "")
         given = {name: revealed(parameters[name], name) for name in ("password", "sentinel_password")}
         for name in ("username", "password"):
             if getattr(endpoint, name) and (given.get(name) or parameters[name]):

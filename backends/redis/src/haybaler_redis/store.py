@@ -57,11 +57,11 @@ class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
         has to be the client's; with a synchronous one, asynchronous callers are served by worker threads. Such a store
         cannot be serialized.
     :param username: The user, unless the URL names it.
-    :param password: The password, unless the URL holds it.
+    :param password: The password, unless the URL holds it; plain text is refused.
     :param db: The number of the database, unless the URL names it.
     :param cluster: Whether the servers are a Redis Cluster.
     :param sentinel: The name of the service, where the hosts are sentinels; user and password are the server's.
-    :param sentinel_password: The password of the sentinels themselves.
+    :param sentinel_password: The password of the sentinels themselves; plain text is refused.
     :param prefix: What every key begins with; followed by a colon.
     :param ttl: How long an entry lives from its last write or read on, in seconds; None for ever.
     :param max_bytes: The largest content that is stored, in bytes; a larger one is an `EntryTooLargeError`.
@@ -161,7 +161,7 @@ class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
             if given["url"] is None:
                 raise ConfigurationError("Give either `url` or `client`.")
             return clients_of(Settings.of(given), announce=self._announce, **bounds)
-        contradicting = [name for name in _OF_A_CLIENT if given[name]]
+        contradicting = [name for name in _OF_A_CLIENT if given[name] or given[name] == ""]
         if contradicting:
             raise ConfigurationError(f"A ready client has its own `{contradicting[0]}`.")
         return clients_from(client, announce=self._announce, **bounds)
@@ -183,7 +183,8 @@ class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """As `ToolResultStore.from_dict`; secrets are resolved anew."""
         given = data.get("init_parameters", {})
-        secrets = {name: Secret.from_dict(given[name]) for name in _SECRETS if isinstance(given.get(name), dict)}
+        forms = {name: given.get(name) for name in _SECRETS}  # anything else is refused by the constructor
+        secrets = {name: Secret.from_dict(it) for name, it in forms.items() if isinstance(it, dict) and "type" in it}
         return super().from_dict({**data, "init_parameters": {**given, **secrets}})
 
     def _settings(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from haybaler_redis.commands import (
 from haybaler_redis.effort import INLINE_BYTES, side_by_side
 from haybaler_redis.exchange import Reply
 from haybaler_redis.failures import is_passing, is_timeout, mapped, presentable
+from haybaler_redis.limits import LOWEST
 from haybaler_redis.records import HEADER_BYTES, record_in_pieces, records
 from haybaler_redis.staging import staged
 
@@ -99,7 +100,7 @@ class Writing:
         lengths = [len(content) for _, content in items]
         fitting = [item for item, length in zip(items, lengths, strict=True) if length <= self.max_bytes]
         sent = yield from self._write_all(fitting, most_bytes([content for _, content in fitting]))
-        return self._with_refusals(lengths, sent)
+        return self._with_refusals(lengths, [self.max_bytes] * len(items), sent)
 
     def _write_all(self, items: Sequence[Item], sizes: Sequence[int]) -> Steps[list[Outcome]]:
         if not items:
@@ -112,13 +113,14 @@ class Writing:
         sent = yield from side_by_side(parts, limit=1 if self.clients.clustered else FLUSHES_IN_FLIGHT)
         return list(chain.from_iterable(sent))
 
-    def _with_refusals(self, sizes: Iterable[int], sent: Iterable[Outcome]) -> list[Outcome]:
+    def _with_refusals(self, sizes: Iterable[int], limits: Iterable[int], sent: Iterable[Outcome]) -> list[Outcome]:
         """Return one outcome for each size: `sent` has those of the entries that are not too large."""
-        remaining = iter(sent)
-        return [next(remaining) if size <= self.max_bytes else self._refusal(size) for size in sizes]
+        remaining, bounded = iter(sent), zip(sizes, limits, strict=True)
+        return [next(remaining) if size <= most else self._refusal(size, most) for size, most in bounded]
 
-    def _refusal(self, size: int) -> EntryTooLargeError:
-        return EntryTooLargeError(f"The entry has {size} bytes or more; the store takes at most {self.max_bytes}.")
+    def _refusal(self, size: int, most: int) -> EntryTooLargeError:
+        whose = "server" if most < self.max_bytes else "store"
+        return EntryTooLargeError(f"The entry has {size} bytes or more; the {whose} takes at most {most}.")
 
     def _takes_many(self) -> Steps[tuple[bool, int]]:
         """Ask whether one command can set many keys, with their expiry; and say how many retries are left then."""
@@ -133,24 +135,41 @@ class Writing:
     def _flush(self, flush: "_Flush", patience: "_Patience", *, in_bulk: bool) -> Steps[list[Outcome]]:
         if patience.outage is not None and not self.clients.clustered:
             return [patience.outage] * len(flush.items)
-        sent = yield from self._send(flush, in_bulk=in_bulk, retries=patience.retries)
+        limits = yield from self._limits(flush, patience)
+        sent = yield from self._send(flush, limits, in_bulk=in_bulk, retries=patience.retries)
         patience.note(sent)
         return sent
 
-    def _send(self, flush: "_Flush", *, in_bulk: bool, retries: int) -> Steps[list[Outcome]]:
+    def _limits(self, flush: "_Flush", patience: "_Patience") -> Steps[list[int]]:
+        """Return the most bytes of each content, by the store's bound and by that of the server that is to keep it."""
+        limits = [self.max_bytes] * len(flush.items)
+        sizes = most_bytes([content for _, content in flush.items]) if flush.size > LOWEST else []
+        large = [index for index, size in enumerate(sizes) if size + HEADER_BYTES > LOWEST]
+        if not large:
+            return limits
+        try:
+            found = yield from await_effect(self.clients.largest([flush.items[index][0] for index in large]))
+        except Exception as error:  # noqa: BLE001 - the write itself will show what is wrong
+            patience.retries = 0 if is_timeout(error) else patience.retries
+            return limits
+        for index, limit in zip(large, found, strict=True):
+            limits[index] = min(self.max_bytes, limit - HEADER_BYTES)
+        return limits
+
+    def _send(self, flush: "_Flush", limits: Sequence[int], *, in_bulk: bool, retries: int) -> Steps[list[Outcome]]:
         if flush.size > WHOLE_BYTES:
             ((key, content),) = flush.items
             pieces = yield from computed(record_in_pieces, key, content, size=flush.size, inline=INLINE_BYTES)
-            if (size := sum(map(len, pieces)) - HEADER_BYTES) > self.max_bytes:
-                return [self._refusal(size)]
+            if (size := sum(map(len, pieces)) - HEADER_BYTES) > limits[0]:
+                return [self._refusal(size, limits[0])]
             return [(yield from staged(self.clients, key, pieces, self.ttl, retries))]
         made = records(flush.items)
-        if flush.size - HEADER_BYTES <= self.max_bytes:
+        if flush.size - HEADER_BYTES <= min(limits):
             return (yield from self._set(made, in_bulk=in_bulk, retries=retries))
         sizes = [len(data) for _, (_, data) in made]
-        fitting = [pair for pair, size in zip(made, sizes, strict=True) if size <= self.max_bytes]
-        sent = yield from self._set(fitting, in_bulk=in_bulk, retries=retries)
-        return self._with_refusals(sizes, sent)
+        fitting = [pair for pair, size, most in zip(made, sizes, limits, strict=True) if size <= most]
+        sent = (yield from self._set(fitting, in_bulk=in_bulk, retries=retries)) if fitting else []
+        return self._with_refusals(sizes, limits, sent)
 
     def _set(
         self, made: Sequence[tuple[bytes, tuple[bytes, bytes]]], *, in_bulk: bool, retries: int

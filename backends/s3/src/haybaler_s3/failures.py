@@ -1,6 +1,5 @@
 """The one place where what the client or the server reports becomes an error of haybaler's tree."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +18,7 @@ from haybaler.errors import (
     StoreUnavailableError,
     store_error,
 )
+from haybaler_s3.redaction import PLAIN, of_unsendable_header, redact
 
 # What the server calls an error, what it is in the tree, and what its text says. Servers of other makers than Amazon
 # use the same codes. The server's own words are left out: some repeat the request.
@@ -28,12 +28,21 @@ _CODES: dict[str, tuple[type[StoreError], str]] = {
     "NoSuchBucket": (StoreConfigurationError, "the bucket does not exist"),
     "InvalidBucketName": (StoreConfigurationError, "the bucket's name is not allowed"),
     "AccessDenied": (StoreConfigurationError, "the credentials have no permission for it"),
+    "AccessDeniedException": (StoreConfigurationError, "the credentials have no permission for it"),
     "AllAccessDisabled": (StoreConfigurationError, "the credentials have no permission for it"),
     "403": (StoreConfigurationError, "the credentials have no permission for it"),
     "InvalidAccessKeyId": (StoreConfigurationError, "the server refuses the credentials"),
     "SignatureDoesNotMatch": (StoreConfigurationError, "the server refuses the credentials"),
-    "ExpiredToken": (StoreConfigurationError, "the credentials have expired"),
     "InvalidToken": (StoreConfigurationError, "the server refuses the credentials"),
+    "InvalidTokenId": (StoreConfigurationError, "the server refuses the credentials"),
+    "InvalidSecurity": (StoreConfigurationError, "the server refuses the credentials"),
+    "InvalidClientTokenId": (StoreConfigurationError, "the server refuses the credentials"),
+    "UnrecognizedClientException": (StoreConfigurationError, "the server refuses the credentials"),
+    "CredentialsNotSupported": (StoreConfigurationError, "the server refuses the credentials"),
+    "NotSignedUp": (StoreConfigurationError, "the server refuses the credentials"),
+    "ExpiredToken": (StoreConfigurationError, "the credentials have expired"),
+    "ExpiredTokenException": (StoreConfigurationError, "the credentials have expired"),
+    "TokenRefreshRequired": (StoreConfigurationError, "the credentials have expired"),
     "AuthorizationHeaderMalformed": (StoreConfigurationError, "the bucket is in another region"),
     "PermanentRedirect": (StoreConfigurationError, "the bucket is in another region"),
     "301": (StoreConfigurationError, "the bucket is in another region"),
@@ -76,10 +85,6 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[StoreError], str], ...] = 
 )
 
 
-# The server's words on these may repeat the credentials, so the error does not carry them.
-_OF_CREDENTIALS = frozenset(
-    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed"}
-)
 _PASSING = frozenset(
     {
         "SlowDown",
@@ -91,7 +96,8 @@ _PASSING = frozenset(
         "ConditionalRequestConflict",
     }
 )
-_CODE = re.compile(r"[A-Za-z0-9.]{1,64}\Z")
+# What a server means by a status, whatever it calls the error.
+_REFUSED = {401: "the server refuses the credentials", 403: "the credentials have no permission for it"}
 # A ready client in another loop than its own.
 _OTHER_LOOP = ("Event loop is closed", "different loop", "different event loop", "Session is closed")
 
@@ -104,14 +110,18 @@ def mapped(error: Exception, *, action: str) -> StoreError:
     :param action: What was being done, as a phrase that completes "Could not ...".
     :returns: The error to raise; `error` itself if it is one of the tree.
     """
+    unsendable = of_unsendable_header(error)
+    redact(error)
     if isinstance(error, HaybalerError):
         return error if isinstance(error, StoreError) else store_error(error, action=action)
     kind, reason = _of_reply(error.response) if isinstance(error, client_errors.ClientError) else _of_client(error)
+    if unsendable:
+        kind, reason = StoreConfigurationError, "a credential or a setting holds characters that cannot be sent"
     if kind is None:
         outcome = store_error(error, action=action, missing_means_absent=False)
     else:
         outcome = kind(f"Could not {action}: {reason}.")
-    outcome.__cause__ = None if _code(error) in _OF_CREDENTIALS else error
+    outcome.__cause__ = error
     return outcome
 
 
@@ -146,10 +156,6 @@ def of_transport(error: Exception) -> bool:
     return type(error).__module__.partition(".")[0] in {"aiohttp", "urllib3"}
 
 
-def _code(error: Exception) -> str:
-    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, client_errors.ClientError) else ""
-
-
 def _of_reply(response: dict[str, Any]) -> tuple[type[StoreError], str]:
     code = str(response.get("Error", {}).get("Code", ""))
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
@@ -157,7 +163,9 @@ def _of_reply(response: dict[str, Any]) -> tuple[type[StoreError], str]:
         return _CODES[code]
     if status >= 500 or status == 429 or code in _PASSING:
         return StoreUnavailableError, "the server is overloaded or failing"
-    return StoreError, f"the server answers {code if _CODE.match(code) else status}"
+    if status in _REFUSED:
+        return StoreConfigurationError, _REFUSED[status]
+    return StoreError, f"the server answers {code if PLAIN.match(code) else status}"
 
 
 def _of_client(error: Exception) -> tuple[type[StoreError] | None, str]:

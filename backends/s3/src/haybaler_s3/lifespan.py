@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from haybaler.effects import Steps
 from haybaler.errors import ReferenceNotFoundError
 from haybaler.stores.names import is_path
-from haybaler_s3.requests import Requests, code_of
+from haybaler_s3.requests import ABSENT, Requests, code_of
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 RENEWALS = 4
 
 _MARK = "!"  # sorts before every name and every scope, so that a listing shows marks before their entries
-_ABSENT = frozenset({"404", "NoSuchKey"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Keeper:
         try:
             answer = yield from self._requests.send("head_object", Key=mark_of(key))
         except ClientError as error:
-            if code_of(error) not in _ABSENT:
+            if code_of(error) not in ABSENT:
                 raise
             return float("inf")
         return age_of(answer)

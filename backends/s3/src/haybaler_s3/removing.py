@@ -5,7 +5,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from haybaler.effects import Effect, Steps, await_effect
+from haybaler.effects import Effect, Steps, await_effect, perform, perform_async
 from haybaler.stores.names import is_path
 from haybaler.stores.protocol import DeletedScope
 from haybaler.workers import map_bounded
@@ -66,14 +66,15 @@ class Removing:
             yield from await_effect(pause(attempt))
 
     def _one_by_one(self, keys: Sequence[str]) -> Effect[None]:
-        effects = [self._requests.once("delete_object", Key=key) for key in keys]
+        def steps(key: str) -> Steps[None]:
+            yield from self._requests.send("delete_object", Key=key)
 
         def run() -> None:
-            for effect in effects:
-                effect.run()
+            for key in keys:
+                perform(steps(key))
 
         async def run_async() -> None:
-            await map_bounded(lambda effect: effect.run_async(), effects, limit=SINGLE_DELETIONS)
+            await map_bounded(lambda key: perform_async(steps(key)), keys, limit=SINGLE_DELETIONS)
 
         return Effect(run, run_async)
 

@@ -27,6 +27,8 @@ _CHANGING = frozenset({"put_object", "delete_object", "delete_objects"})
 
 # What passes, but is left out by the client's own retries: two requests got into each other's way, or there were many.
 _AGAIN = frozenset({"OperationAborted", "ConditionalRequestConflict", "TooManyRequests", "429"})
+# What a server calls it that there is no such object; "404" where an answer has no body.
+ABSENT = frozenset({"404", "NoSuchKey"})
 
 
 class Requests:

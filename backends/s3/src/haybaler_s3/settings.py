@@ -1,6 +1,7 @@
 """How the store reaches the server: checked settings, and what the client libraries make of them. Pure."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -72,6 +73,7 @@ class Settings:
             raise ConfigurationError("`prefix` consists of letters, digits and `._~@=-`, in parts separated by `/`.")
         if self.endpoint_url is not None:
             _check_endpoint(self.endpoint_url)
+        check_secrets({name: getattr(self, name) for name in SECRETS})
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ConfigurationError("`access_key_id` and `secret_access_key` belong together.")
         if self.checksums not in {"when_supported", "when_required"}:
@@ -126,6 +128,21 @@ class Settings:
         names = [name for name in self.__slots__ if name not in SECRETS]
         secrets = {name: secret.to_dict() for name in SECRETS if (secret := getattr(self, name)) is not None}
         return {**{name: getattr(self, name) for name in names}, **secrets}
+
+
+def check_secrets(given: Mapping[str, Any], kind: type = Secret) -> None:
+    """
+    Refuse credentials that are not in the form that keeps them out of texts and serialized stores.
+
+    :param given: Parameters by name, these among them.
+    :param kind: What they have to be, unless they are None.
+    :raises ConfigurationError: If one of them is something else; its text does not repeat it.
+    """
+    for name in SECRETS:
+        if given.get(name) is not None and not isinstance(given[name], kind):
+            raise ConfigurationError(
+                f"`{name}` must be a `Secret` of haystack.utils, made by `from_env_var` or `from_token`."
+            )
 
 
 def _check_endpoint(url: str) -> None:

@@ -15,7 +15,7 @@ from haybaler.stores.protocol import StorePage
 from haybaler.stores.url import boolean, parse_store_url
 from haybaler.workers import map_bounded
 from haybaler_s3.clients import Clients
-from haybaler_s3.expiry import ExpiryRule
+from haybaler_s3.expiry import ExpiryRules
 from haybaler_s3.failures import mapping
 from haybaler_s3.housekeeping import S3Housekeeping
 from haybaler_s3.lifespan import Keeper, Lifespan
@@ -23,7 +23,7 @@ from haybaler_s3.listing import Listing
 from haybaler_s3.reading import Reading
 from haybaler_s3.removing import Removing
 from haybaler_s3.requests import Requests
-from haybaler_s3.settings import SECRETS, Settings
+from haybaler_s3.settings import SECRETS, Settings, check_secrets
 from haybaler_s3.sweeping import Sweeping
 from haybaler_s3.writing import Writing
 
@@ -122,7 +122,7 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         self._keeper = Keeper(requests, Lifespan(self._settings_of_store.ttl))
         self._writing, self._reading = Writing(requests), Reading(requests, self._keeper)
         self._removing = Removing(requests)
-        self._expiry = ExpiryRule(requests, self._folder)
+        self._expiry = ExpiryRules(requests)
         self._listing = Listing(requests, self._folder, self._keeper)
         self._sweeping = Sweeping(requests, self._folder, self._keeper.lifespan, self._removing)
         super().__init__(location=f"s3://{bucket}/{self._folder}", max_scope_bytes=max_scope_bytes)
@@ -207,24 +207,29 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
 
     def ensure_expiry_rule(self, days: int) -> None:
         """
-        Have the server delete entries of this store's prefix some days after they were written.
+        Have the server delete the entries of this scope, and of those inside it, some days after they were written.
 
-        The bucket's lifecycle configuration gets one rule for the prefix, and one day more to drop unfinished uploads;
-        other rules stay. S3 counts from the last write, not from the last read.
+        Without a scope, that is everything under the store's prefix. The bucket's lifecycle configuration gets one rule
+        for it, which also drops unfinished uploads after a day; other rules stay. Where several rules meet, the
+        shortest time counts. A bucket holds a thousand rules at most, so set them for tenants rather than for runs. S3
+        counts from the last write, not from the last read.
 
-        :param days: After how many days; at least 1.
+        :param days: After how many days; a whole number of at least 1.
+        :raises ConfigurationError: If `days` is none, or if the store has neither prefix nor scope: such a rule would
+            delete whatever else is in the bucket.
         :raises StoreError: If the server has no lifecycle rules, or the credentials may not set them.
         """
-        self._perform("set the expiry rule", self._expiry.ensure(days))
+        self._perform("set the expiry rule", self._expiry.ensure(self._key(self._scope_path), days))
 
     async def ensure_expiry_rule_async(self, days: int) -> None:
         """
         Have the server delete entries, as `ensure_expiry_rule` does.
 
-        :param days: After how many days; at least 1.
+        :param days: After how many days; a whole number of at least 1.
+        :raises ConfigurationError: As `ensure_expiry_rule`.
         :raises StoreError: As `ensure_expiry_rule`.
         """
-        await self._perform_async("set the expiry rule", self._expiry.ensure(days))
+        await self._perform_async("set the expiry rule", self._expiry.ensure(self._key(self._scope_path), days))
 
     def warm_up(self) -> None:
         """Open the client of synchronous callers. The server is not asked for anything."""
@@ -254,7 +259,12 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """As `ToolResultStore.from_dict`; credentials are read from the environment again."""
+        """
+        As `ToolResultStore.from_dict`; credentials are read from the environment again.
+
+        :raises ConfigurationError: If they stand in the data themselves.
+        """
         parameters = dict(data.get("init_parameters", {}))
+        check_secrets(parameters, dict)
         deserialize_secrets_inplace(parameters, keys=SECRETS)
         return super().from_dict({**data, "init_parameters": parameters})

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from haybaler.effects import Effect, Steps, await_effect, computed, in_worker
-from haybaler.errors import EntryTooLargeError
+from haybaler.effects import Effect, Steps, await_effect, computed, in_worker, perform, perform_async
+from haybaler.errors import CorruptEntryError, EntryTooLargeError
 from haybaler.stores.driver import Content
 from haybaler.workers import clean_up, map_bounded, unbroken
 from haybaler_s3.records import Record, encoded, parts
-from haybaler_s3.requests import INLINE_BYTES, Requests, code_of
+from haybaler_s3.requests import ABSENT, INLINE_BYTES, Requests, code_of
 
 R = TypeVar("R")
 
@@ -69,55 +69,79 @@ class Writing:
             while group := (yield from in_worker(list, islice(remaining, PARTS))):
                 numbered = list(enumerate(group, start=len(done) + 1))
                 done += yield from await_effect(_to_its_end(self._sent(upload, numbered)))
-            complete = self._requests.once("complete_multipart_upload", MultipartUpload={"Parts": done}, **upload)
-            yield from self._requests.repeated(_to_its_end(complete))
+            yield from self._completed(upload, record, done)
         except BaseException:
             yield from await_effect(self._aborted(upload))
             raise
 
+    def _completed(self, upload: dict[str, str], record: Record, done: list[dict[str, Any]]) -> Steps[None]:
+        complete = self._requests.once("complete_multipart_upload", MultipartUpload={"Parts": done}, **upload)
+        try:
+            yield from self._requests.repeated(_to_its_end(complete))
+        except ClientError as error:
+            # Once an upload is complete, some servers know it no more; the first answer may have got lost.
+            if code_of(error) != "NoSuchUpload" or not (yield from self._is_there(upload["Key"], record)):
+                raise
+
+    def _is_there(self, key: str, record: Record) -> Steps[bool]:
+        try:
+            found = yield from self._requests.send("head_object", Key=key)
+            return found["ContentLength"] == record.size and Record.parse(found.get("Metadata") or {}) == record
+        except CorruptEntryError:
+            return False
+        except ClientError as error:
+            if code_of(error) not in ABSENT:
+                raise
+            return False
+
     def _begun(self, key: str, record: Record) -> Effect[str]:
         """Begin an upload. An asynchronous caller that is cancelled meanwhile leaves none behind."""
-        effect = self._requests.once("create_multipart_upload", Key=key, **record.parameters)
+
+        def steps() -> Steps[str]:
+            answer = yield from self._requests.send("create_multipart_upload", Key=key, **record.parameters)
+            return str(answer["UploadId"])
 
         async def run_async() -> str:
             begun: list[str] = []
 
             async def begin() -> None:
-                begun.append((await effect.run_async())["UploadId"])
+                begun.append(await perform_async(steps()))
 
             try:
-                await _to_its_end(Effect(effect.run, begin)).run_async()
+                await unbroken(begin(), seconds=ABORT_SECONDS)
             except asyncio.CancelledError:
                 for upload in begun:
                     await self._aborted({"Key": key, "UploadId": upload}).run_async()
                 raise
             return begun[0]
 
-        return Effect(lambda: str(effect.run()["UploadId"]), run_async)
+        return Effect(lambda: perform(steps()), run_async)
 
     def _sent(self, upload: dict[str, str], numbered: Sequence[tuple[int, bytes]]) -> Effect[list[dict[str, Any]]]:
-        def part(number: int, data: bytes) -> Effect[Any]:
-            return self._requests.once("upload_part", PartNumber=number, Body=data, **upload)
+        def steps(part: tuple[int, bytes]) -> Steps[dict[str, Any]]:
+            number, data = part
+            answer = yield from self._requests.send("upload_part", PartNumber=number, Body=data, **upload)
+            return {"PartNumber": number, "ETag": answer["ETag"]}
 
         def run() -> list[dict[str, Any]]:
-            return [_receipt(number, part(number, data).run()) for number, data in numbered]
+            return [perform(steps(part)) for part in numbered]
 
         async def run_async() -> list[dict[str, Any]]:
-            answers = await map_bounded(lambda item: part(*item).run_async(), numbered, limit=PARTS)
-            return [_receipt(number, answer) for (number, _), answer in zip(numbered, answers, strict=True)]
+            return await map_bounded(lambda part: perform_async(steps(part)), numbered, limit=PARTS)
 
         return Effect(run, run_async)
 
     def _aborted(self, upload: dict[str, str]) -> Effect[None]:
-        effect = self._requests.once("abort_multipart_upload", **upload)
+        def steps() -> Steps[Any]:
+            return self._requests.send("abort_multipart_upload", **upload)
 
         def run() -> None:
             with _quiet():
-                effect.run()
+                perform(steps())
 
         async def run_async() -> None:
             with _quiet():
-                await clean_up(effect.run_async, seconds=ABORT_SECONDS)
+                await clean_up(lambda: perform_async(steps()), seconds=ABORT_SECONDS)
 
         return Effect(run, run_async)
 
@@ -129,10 +153,6 @@ def _to_its_end(effect: Effect[R]) -> Effect[R]:
     A server that is still busy with a part would keep it although the upload was aborted meanwhile.
     """
     return Effect(effect.run, lambda: unbroken(effect.run_async(), seconds=ABORT_SECONDS))
-
-
-def _receipt(number: int, answer: dict[str, Any]) -> dict[str, Any]:
-    return {"PartNumber": number, "ETag": answer["ETag"]}
 
 
 @contextmanager
