@@ -12,8 +12,9 @@ import pytest
 from redis.crc import key_slot
 from tests.services.redis_servers import RedisServer, redis_cluster, until
 
-from haybaler.errors import StoreError, StoreTimeoutError
+from haybaler.errors import StoreError, StoreTimeoutError, StoreUnavailableError
 from haybaler.stores.protocol import StoreEntry
+from haybaler.workers import run_in_worker
 from haybaler_redis import RedisToolResultStore
 from haybaler_redis.sharing import AsyncShared, SyncShared
 
@@ -34,10 +35,10 @@ def store(servers: list[RedisServer], prefix: str) -> Iterator[RedisToolResultSt
         yield store
 
 
-def _store(servers: list[RedisServer], prefix: str) -> RedisToolResultStore:
+def _store(servers: list[RedisServer], prefix: str, *, retries: int = 5) -> RedisToolResultStore:
     url = "redis://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
     return RedisToolResultStore(
-        url, cluster=True, prefix=prefix, ttl=60, retries=5, timeout=_TIMEOUT, connect_timeout=_TIMEOUT
+        url, cluster=True, prefix=prefix, ttl=60, retries=retries, timeout=_TIMEOUT, connect_timeout=_TIMEOUT
     )
 
 
@@ -146,6 +147,41 @@ def test_row_19_who_asks_nodes_that_are_well_does_not_wait_for_one_that_hangs(
     results, rounds = asyncio.run(read_all())
     assert {type(result) for result in results} == {StoreTimeoutError}
     assert rounds > 10
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_row_19_the_replica_of_a_dead_node_is_found_by_the_same_client_without_retries(
+    prefix: str, is_async: bool
+) -> None:
+    async def write_until_all_are_well(store: RedisToolResultStore, first: RedisServer) -> None:
+        await store.write_many_async(_ENTRIES)
+        await run_in_worker(first.process.kill)
+        outcomes: list[str | StoreError] = [StoreUnavailableError()]
+        while not all(isinstance(outcome, str) for outcome in outcomes):
+            await asyncio.sleep(0.05)
+            outcomes = await store.write_many_async(_ENTRIES)
+            assert {type(outcome) for outcome in outcomes} <= {str, StoreUnavailableError}
+
+    with redis_cluster(replicas=1) as servers, _store(servers[1:3], prefix, retries=0) as store:
+        if is_async:
+            asyncio.run(write_until_all_are_well(store, servers[0]))
+        else:
+            store.write_many(_ENTRIES)
+            servers[0].process.kill()
+            until(lambda: all(isinstance(outcome, str) for outcome in store.write_many(_ENTRIES)))
+
+
+def test_row_7_closing_waits_for_who_is_connecting(servers: list[RedisServer], store: RedisToolResultStore) -> None:
+    store.close()
+    until(lambda: all(server.connections() == 0 for server in servers))
+    with ThreadPoolExecutor(2) as pool:
+        with _hung(servers):
+            reading = pool.submit(store.write, key="a", content="b")
+            time.sleep(_TIMEOUT / 4)
+            closing = pool.submit(store.close)
+        closing.result()
+        assert reading.result() == store.reference("a")
+    until(lambda: all(server.connections() == 0 for server in servers))
 
 
 @pytest.mark.anyio

@@ -149,8 +149,15 @@ def is_timeout(error: Exception) -> bool:
 
 
 def is_lost(reply: object) -> bool:
-    """Whether a node of a cluster is not there, or no longer in charge, so that it is time to look who is."""
-    other = (redis_errors.AuthenticationError, redis_errors.BusyLoadingError, redis_errors.MaxConnectionsError)
+    """
+    Whether a node of a cluster is not there, or no longer in charge, so that it is time to look who is.
+
+    One without a free connection counts: old versions of redis-py lose those that could not send, and have new ones
+    for each node after a look.
+
+    :param reply: What came of a command.
+    """
+    other = (redis_errors.AuthenticationError, redis_errors.BusyLoadingError)
     return isinstance(reply, _LOST) and not isinstance(reply, other)
 
 

@@ -68,7 +68,8 @@ class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
     :param max_scope_bytes: The most bytes of the contents that lie in one scope, those of the scopes inside it not
         counted; None for any number. A counter in the server is shared by all processes that set a bound. An entry
         without room is a `ScopeFullError`.
-    :param max_connections: The most connections of each event loop, and of all threads without one. Further calls wait.
+    :param max_connections: The most connections of each event loop, and of all threads without one; in a cluster, to
+        each node. Further calls wait.
     :param connect_timeout: Seconds for connecting.
     :param timeout: Seconds for one request. Large entries are sent and read in requests of at most 4 MB.
     :param pool_timeout: Seconds that a call waits for a connection.

@@ -31,10 +31,14 @@ def look_around(client: Any) -> Steps[list[Any]]:
     :returns: What stood for nodes until now and does no more. redis-py has told an asynchronous one to disconnect, but
         a request that is under way connects it again; older versions replace even those of nodes that have stayed.
     """
-    before = list(client.nodes_manager.nodes_cache.values())
+    before = _nodes(client.nodes_manager)
     yield from _asked(client.nodes_manager)
-    after = {id(node) for node in client.nodes_manager.nodes_cache.values()}
-    return [node for node in before if id(node) not in after]
+    after = _nodes(client.nodes_manager)
+    return [node for key, node in before.items() if key not in after]
+
+
+def _nodes(manager: Any) -> dict[int, Any]:
+    return {id(node): node for node in (*manager.nodes_cache.values(), *manager.startup_nodes.values())}
 
 
 def _asked(manager: Any) -> Steps[None]:
