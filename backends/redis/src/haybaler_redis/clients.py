@@ -11,7 +11,7 @@ import redis.asyncio as aioredis
 from haybaler.effects import Effect
 from haybaler.errors import AsyncOnlyStoreError, ConfigurationError
 from haybaler.workers import PerLoop, run_in_worker
-from haybaler_redis.connecting import Opened, open_async, open_sync
+from haybaler_redis.connecting import Opened, keep, open_async, open_sync
 from haybaler_redis.exchange import is_cluster, node_of
 from haybaler_redis.features import Features, probe
 from haybaler_redis.limits import largest
@@ -202,9 +202,9 @@ def clients_from(client: object, *, limit: int, wait: float, announce: Callable[
     if isinstance(client, (aioredis.client.Pipeline, redis.client.Pipeline)) or not isinstance(client, _ASYNC + _SYNC):
         raise ConfigurationError(f"`client` must be a client of redis-py, not {type(client).__name__}.")
     opened: Any = (
-        Opened(client, _nothing_async, _nothing_async, _nothing)
+        Opened(client, _nothing_async, _nothing_async, keep)
         if isinstance(client, _ASYNC)
-        else Opened(client, _nothing, _nothing, _nothing)
+        else Opened(client, _nothing, _nothing, keep)
     )
     return Clients(
         (lambda: opened) if isinstance(client, _ASYNC) else None,

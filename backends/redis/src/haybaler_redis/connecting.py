@@ -1,6 +1,6 @@
 """Making clients, one function for each colour; every time, limit and retry is stated, whatever the constructor."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -36,13 +36,14 @@ class Opened(Generic[R]):
     :param client: The client.
     :param close: Disconnects everything that belongs to it.
     :param drop_idle: Disconnects what is not in use, so that the next request connects anew.
-    :param abandon: Disconnects what belongs to it once its event loop is closed, where nothing can be awaited.
+    :param abandon: Disconnects what belongs to it once its event loop is closed, where nothing can be awaited; given
+        nodes of a cluster that it has had before.
     """
 
     client: Any
     close: Callable[[], R]
     drop_idle: Callable[[], R]
-    abandon: Callable[[], None]
+    abandon: Callable[[Sequence[Any]], None]
 
 
 def open_async(settings: Settings) -> Opened[Awaitable[None]]:
@@ -124,7 +125,7 @@ def open_sync(settings: Settings) -> Opened[None]:
             **_once_connected(settings, read_tickets),
             **_common(settings),
         )
-        return Opened(cluster, cluster.close, _nothing, _nothing)
+        return Opened(cluster, cluster.close, _nothing, keep)
     retry = Retry(NoBackoff(), 0)
     if settings.sentinel:
         sentinel: Any = Sentinel(**_sentinel_arguments(settings, retry))  # type: ignore[no-untyped-call]
@@ -141,7 +142,7 @@ def open_sync(settings: Settings) -> Opened[None]:
         for pool in pools:
             pool.disconnect()
 
-    return Opened(client, close, lambda: client.connection_pool.disconnect(inuse_connections=False), _nothing)
+    return Opened(client, close, lambda: client.connection_pool.disconnect(inuse_connections=False), keep)
 
 
 def _once_connected(settings: Settings, encrypted: Callable[[Any], None]) -> dict[str, Any]:
@@ -182,6 +183,11 @@ def _sentinel_arguments(settings: Settings, retry: object) -> dict[str, Any]:
         **settings.login,
         **encrypted,
     }
+
+
+def keep(replaced: Sequence[Any]) -> None:
+    """Abandon nothing: the client belongs to no event loop, or to somebody else."""
+    del replaced
 
 
 def _nothing() -> None:

@@ -41,10 +41,10 @@ class AsyncLink:
         # What the garbage collector takes together it takes in any order, and a connection warns of itself. This holds
         # on to the client until it is closed; not while it is in use, for then its users hold on to the link.
         self._idle = [opened]
-        finalize(self, _end, self._loop, self._idle)
+        self._replaced: list[Any] = []  # nodes of a cluster, by the last look at it
+        finalize(self, _end, self._loop, self._idle, self._replaced)
         self._connecting: AsyncShared[object] = AsyncShared()
         self._looking: AsyncShared[None] = AsyncShared()
-        self._replaced: list[Any] = []  # nodes of a cluster, by the last look at it
         self._lifetime: AsyncGenerator[None, None] | None = None
         self._users = 0
         self._closing = False
@@ -111,16 +111,16 @@ class AsyncLink:
     def forget(self) -> None:
         """Disconnect, if the event loop has been closed without that."""
         if self._loop.is_closed():
-            self._opened.abandon()
+            self._opened.abandon(self._replaced)
 
     def __del__(self) -> None:
         self.forget()
 
 
-def _end(loop: asyncio.AbstractEventLoop, idle: list[Opened[Awaitable[None]]]) -> None:
+def _end(loop: asyncio.AbstractEventLoop, idle: list[Opened[Awaitable[None]]], replaced: list[Any]) -> None:
     for opened in idle:
         if loop.is_closed():
-            opened.abandon()
+            opened.abandon(replaced)
 
 
 async def _lifetime(opened: Opened[Awaitable[None]], replaced: list[Any]) -> AsyncGenerator[None, None]:
