@@ -23,6 +23,7 @@ from haybaler.errors import (
 )
 from haybaler.stores.protocol import StoreEntry, StorePage
 from haybaler_s3 import S3ToolResultStore
+from haybaler_s3.deadlines import request_seconds
 
 T = TypeVar("T")
 MIB = 1024 * 1024
@@ -164,6 +165,62 @@ def test_a_server_that_hangs_costs_no_more_than_the_timeouts(colour: str) -> Non
             write(store_of(server, read_timeout=0.2, attempts=3), colour)
         assert time.monotonic() - before < 20  # three timeouts and the pauses between them
         assert server.count("PUT") == 3
+
+
+OPERATIONS: dict[str, Callable[[S3ToolResultStore, str], object]] = {
+    "PUT": write,
+    "UploadPart": lambda store, colour: write(store, colour, b"x" * (9 * MIB)),
+    "GET": lambda store, colour: read(store, colour, store.reference("key")),
+    "DELETE": lambda store, colour: delete(store, colour, [store.reference("key")]),
+    "DeleteObjects": lambda store, colour: delete(store, colour, [store.reference(key) for key in "ab"]),
+    "List": lambda store, colour: call(store, colour, lambda s: s.delete_scope(), lambda s: s.delete_scope_async()),
+    "HEAD": lambda store, colour: call(
+        store, colour, lambda s: s.stat(s.reference("key")), lambda s: s.stat_async(s.reference("key"))
+    ),
+}
+
+
+@both_colours
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_row_47_a_server_that_trickles_holds_no_caller_longer_than_its_deadline(operation: str, colour: str) -> None:
+    # Each byte comes before the timeout for the next one.
+    with faulty_s3(**{operation: [Answer(trickle=True)]}) as server:
+        store = store_of(server, attempts=1, connect_timeout=0.2, min_bytes_per_second=100 * MIB)
+        before = time.monotonic()
+        with pytest.raises(StoreTimeoutError):
+            OPERATIONS[operation](store, colour)
+        assert time.monotonic() - before < 10
+
+
+@both_colours
+def test_row_47_an_entry_that_trickles_holds_no_caller_longer_than_its_deadline(colour: str) -> None:
+    with faulty_s3(GET=[Answer(pace=1)]) as server:
+        store = store_of(server, attempts=2)
+        reference = write(store, colour, b"x" * 10_000)
+        before = time.monotonic()
+        with pytest.raises(StoreTimeoutError):
+            read(store, colour, reference)
+        assert time.monotonic() - before < 20
+        assert server.count("GET") == 2
+
+
+@both_colours
+def test_rows_10_and_58_the_deadline_of_an_entry_grows_with_its_size(colour: str) -> None:
+    # 20 KB a second, for three times as long as a short answer may take.
+    with faulty_s3(GET=[Answer(pace=1000)]) as server:
+        content = b"x" * 40_000
+        patient = store_of(server, attempts=1, min_bytes_per_second=10_000)
+        reference = write(patient, colour, content)
+        assert read(patient, colour, reference) == content
+        with pytest.raises(StoreTimeoutError):
+            read(store_of(server, attempts=1, min_bytes_per_second=1_000_000), colour, reference)
+
+
+@pytest.mark.parametrize(("attempts", "waits"), [(1, 0), (2, 1), (4, 7), (6, 31), (8, 71)])
+def test_row_47_the_deadline_leaves_time_for_all_attempts_and_the_waits_between_them(attempts: int, waits: int) -> None:
+    options: dict[str, Any] = {"attempts": attempts, "connect_timeout": 5, "read_timeout": 20}
+    settings = S3ToolResultStore("bucket", min_bytes_per_second=1000, **options)._settings_of_store
+    assert request_seconds(settings, 3000) == attempts * (5 + 2 * 20 + 3) + waits
 
 
 @both_colours
@@ -401,7 +458,7 @@ def assert_no_secret(error: BaseException, *more: str) -> None:
 
 
 @both_colours
-@pytest.mark.parametrize("operation", ["PUT", "GET", "DELETE", "DeleteObjects", "UploadPart"])
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(("code", "kind"), SECRETIVE)
 def test_no_error_and_no_log_line_repeats_a_credential_whatever_the_server_says(
     code: str, kind: type[StoreError], operation: str, colour: str, caplog: pytest.LogCaptureFixture
@@ -411,15 +468,8 @@ def test_no_error_and_no_log_line_repeats_a_credential_whatever_the_server_says(
     refused = Answer(status, code, message="Refused: the-id, the-token, the-secret")
     with faulty_s3(**{operation: [refused]}) as server:
         store = secretive(server, attempts=1, read_timeout=5)
-        use: dict[str, Callable[[], object]] = {
-            "PUT": lambda: write(store, colour),
-            "UploadPart": lambda: write(store, colour, b"x" * (9 * MIB)),
-            "GET": lambda: read(store, colour, store.reference("key")),
-            "DELETE": lambda: delete(store, colour, [store.reference("key")]),
-            "DeleteObjects": lambda: delete(store, colour, [store.reference(key) for key in "ab"]),
-        }
         with pytest.raises(kind) as caught:
-            use[operation]()
+            OPERATIONS[operation](store, colour)
     assert type(caught.value) is kind
     assert_no_secret(caught.value, caplog.text, repr(store), store.reference("key"))
 

@@ -176,5 +176,7 @@ def _of_client(error: Exception) -> tuple[type[StoreError] | None, str]:
         if isinstance(error, kinds):
             return kind, reason
     if of_transport(error):
+        if "Timeout" in type(error).__name__:
+            return StoreTimeoutError, "the server did not answer in time"
         return StoreUnavailableError, "the server cannot be reached, or broke off"
     return None, ""

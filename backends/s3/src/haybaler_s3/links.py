@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any
 from weakref import finalize
 
@@ -95,9 +95,11 @@ class ThreadLink:
 
     :param client: A synchronous client.
     :param close: Closes it.
+    :param limit: The most requests in flight, those included that nobody waits for any more.
     """
 
-    def __init__(self, client: Any, close: Callable[[], None]) -> None:
+    def __init__(self, client: Any, close: Callable[[], None], *, limit: int) -> None:
+        self.calls = BoundedSemaphore(limit)
         self._client = client
         self._close = close
         self._lock = Lock()
