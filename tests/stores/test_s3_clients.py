@@ -192,6 +192,61 @@ def test_a_ready_client_is_used_and_never_closed(rclone: S3Server, prefix: str) 
     asyncio.run(use())
 
 
+def test_row_36_a_ready_client_that_checks_a_part_against_the_checksum_of_the_whole_is_told_how_not_to(
+    rclone: S3Server, prefix: str
+) -> None:
+    with S3ToolResultStore(BUCKET, prefix=prefix, endpoint_url=rclone.endpoint, checksums="when_supported") as store:
+        reference = store.write(key="key", content="ä" * 1_000_000)
+    session, _ = Sessions(None, find_credentials=True).make()
+    config = Config(s3={"addressing_style": "path"})
+
+    async def use() -> None:
+        async with session.create_client("s3", endpoint_url=rclone.endpoint, config=config) as client:
+            await S3ToolResultStore(BUCKET, prefix=prefix, client=client).read_page_async(reference, limit=10)
+
+    with pytest.raises(StoreConfigurationError, match="when_required"):
+        asyncio.run(use())
+    # Of the other colour, the store reads past it.
+    sync_client = boto3.session.Session().client("s3", endpoint_url=rclone.endpoint, config=config)
+    try:
+        ready = S3ToolResultStore(BUCKET, prefix=prefix, sync_client=sync_client)
+        assert ready.read_page(reference, limit=10).content == "ä" * 10
+    finally:
+        sync_client.close()
+
+
+_WITHOUT_AIOBOTO3 = """
+import asyncio, sys
+sys.modules["aioboto3"] = None  # as if it were not installed
+import boto3
+from aiobotocore.session import get_session
+from haybaler_s3 import S3ToolResultStore
+
+async def use(store):
+    async with store:
+        assert await store.read_async(await store.write_async(key="key", content="content")) == "content"
+
+async def use_ready():
+    async with get_session().create_client("s3", endpoint_url=sys.argv[1]) as client:
+        await use(S3ToolResultStore("bucket", client=client))
+
+asyncio.run(use_ready())
+asyncio.run(use(S3ToolResultStore("bucket", session=get_session(), endpoint_url=sys.argv[1])))
+asyncio.run(use(S3ToolResultStore("bucket", endpoint_url=sys.argv[1])))
+client = boto3.client("s3", endpoint_url=sys.argv[1])
+for store in (S3ToolResultStore("bucket", sync_client=client), S3ToolResultStore("bucket", endpoint_url=sys.argv[1])):
+    with store:
+        assert store.read(store.write(key="key", content="content")) == "content"
+"""
+
+
+def test_row_40_nothing_but_a_session_of_aioboto3_needs_aioboto3(server: FaultyS3) -> None:
+    command = [sys.executable, "-c", _WITHOUT_AIOBOTO3, server.endpoint]
+    done = subprocess.run(command, env={**os.environ}, check=False, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert server.count("PUT") == 5
+
+
 def test_a_ready_synchronous_client_serves_both_and_is_never_closed(rclone: S3Server, prefix: str) -> None:
     store = S3ToolResultStore(BUCKET, prefix=prefix, sync_client=rclone.client, multipart_bytes=5 * 1024 * 1024)
     with store:

@@ -66,6 +66,12 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[StoreError], str], ...] = 
         StoreConfigurationError,
         "there are no credentials",
     ),
+    (
+        # Some servers send with a part the checksum of the whole; a store's own clients do not look at it.
+        (client_errors.FlexibleChecksumError,),
+        StoreConfigurationError,
+        'the checksum is not that of the answer; make the client with `response_checksum_validation="when_required"`',
+    ),
     ((client_errors.SSLError,), StoreConfigurationError, "the server's certificate cannot be verified"),
     (
         (client_errors.ConnectTimeoutError, client_errors.ReadTimeoutError, TimeoutError),
