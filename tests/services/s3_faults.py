@@ -60,6 +60,7 @@ class FaultyS3:
     :param in_flight: The requests at the moment.
     :param delay: Seconds that each request takes.
     :param expected: The paths of requests that waited for permission to send their body.
+    :param headers: The names of the headers of all requests.
     :param connections: The open connections.
     :param busy: Set once there was a request.
     :param stopped: Set when the server stops.
@@ -75,6 +76,7 @@ class FaultyS3:
     in_flight: int = 0
     delay: float = 0.0
     expected: list[str] = field(default_factory=list)
+    headers: set[str] = field(default_factory=set)
     connections: set[object] = field(default_factory=set)
     busy: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -126,6 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         operation = self._operation(query)
         with self.script.lock:
             self.script.in_flight += 1
+            self.script.headers.update(self.headers)
             self.script.busy.set()
             self.script.most = max(self.script.most, self.script.in_flight)
         try:

@@ -67,8 +67,9 @@ def test_a_loop_that_ends_takes_its_connections_along(server: FaultyS3) -> None:
     assert_disconnected(server)
 
 
-def test_the_connections_of_a_loop_that_was_closed_without_a_word_are_closed_too(server: FaultyS3) -> None:
-    # Rows 1 and 55.
+def test_rows_1_and_55_the_connections_of_a_loop_that_was_closed_without_a_word_are_closed_too(
+    server: FaultyS3,
+) -> None:
     store = store_of(server)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(write_ten(store))
@@ -78,8 +79,8 @@ def test_the_connections_of_a_loop_that_was_closed_without_a_word_are_closed_too
     assert_disconnected(server)
 
 
-def test_one_session_and_one_client_serve_a_whole_loop_and_the_next(server: FaultyS3) -> None:
-    # Rows 37 and 38: making them is what is slow, and what grows.
+def test_rows_37_and_38_one_session_and_one_client_serve_a_whole_loop_and_the_next(server: FaultyS3) -> None:
+    # Making them is what is slow, and what grows.
     store = store_of(server)
     sessions, make = [], store._clients._sessions.make
 
@@ -275,8 +276,8 @@ def test_both_ready_clients_serve_their_own_callers(server: FaultyS3, rclone: S3
     assert server.count("PUT") == 10
 
 
-def test_a_ready_client_in_another_loop_than_its_own_says_so(server: FaultyS3) -> None:
-    # Row 55: it fails there for ever.
+def test_row_55_a_ready_client_in_another_loop_than_its_own_says_so(server: FaultyS3) -> None:
+    # It fails there for ever.
     session, _ = Sessions(None, find_credentials=True).make()
     client: Any = None
 
@@ -323,8 +324,7 @@ assert store._clients._threads is client
 """
 
 
-def test_a_forked_process_makes_a_client_of_its_own(server: FaultyS3) -> None:
-    # Row 56.
+def test_row_56_a_forked_process_makes_a_client_of_its_own(server: FaultyS3) -> None:
     done = subprocess.run([sys.executable, "-c", _FORK, server.endpoint], env={**os.environ}, check=False, timeout=60)
     assert done.returncode == 0
     assert server.count("PUT") == 3

@@ -102,7 +102,7 @@ FAILURES = [
 
 @both_colours
 @pytest.mark.parametrize(("answer", "kind", "attempts"), FAILURES, ids=lambda value: getattr(value, "code", None))
-def test_a_failure_of_a_write_is_the_right_error_after_so_many_attempts(
+def test_rows_45_to_47_a_failure_of_a_write_is_the_right_error_after_so_many_attempts(
     answer: Answer, kind: type[StoreError], attempts: int, colour: str
 ) -> None:
     with faulty_s3(PUT=[answer]) as server:
@@ -114,7 +114,7 @@ def test_a_failure_of_a_write_is_the_right_error_after_so_many_attempts(
 
 @both_colours
 @pytest.mark.parametrize(("answer", "kind", "attempts"), FAILURES, ids=lambda value: getattr(value, "code", None))
-def test_a_failure_of_a_read_is_the_right_error_after_so_many_attempts(
+def test_rows_45_to_47_a_failure_of_a_read_is_the_right_error_after_so_many_attempts(
     answer: Answer, kind: type[StoreError], attempts: int, colour: str
 ) -> None:
     with faulty_s3(GET=[answer]) as server:
@@ -138,7 +138,7 @@ def test_a_failure_of_a_read_is_the_right_error_after_so_many_attempts(
     ],
     ids=["SlowDown", "InternalError", "OperationAborted", "reset", "truncated", "hang"],
 )
-def test_what_passes_is_not_noticed(answer: Answer, colour: str) -> None:
+def test_rows_45_and_47_what_passes_is_not_noticed(answer: Answer, colour: str) -> None:
     with faulty_s3(PUT=[answer, WELL], GET=[answer, WELL]) as server:
         store = store_of(server)
         reference = write(store, colour)
@@ -146,7 +146,7 @@ def test_what_passes_is_not_noticed(answer: Answer, colour: str) -> None:
 
 
 @both_colours
-def test_a_connection_that_is_always_reset_is_an_unavailable_server_after_few_attempts(colour: str) -> None:
+def test_row_47_a_connection_that_is_always_reset_is_an_unavailable_server_after_few_attempts(colour: str) -> None:
     with faulty_s3(PUT=[Answer(reset=True)], GET=[Answer(reset=True)]) as server:
         store = store_of(server)
         with pytest.raises(StoreUnavailableError):
@@ -158,7 +158,7 @@ def test_a_connection_that_is_always_reset_is_an_unavailable_server_after_few_at
 
 
 @both_colours
-def test_a_server_that_hangs_costs_no_more_than_the_timeouts(colour: str) -> None:
+def test_row_47_a_server_that_hangs_costs_no_more_than_the_timeouts(colour: str) -> None:
     with faulty_s3(PUT=[Answer(hang=True)]) as server:
         before = time.monotonic()
         with pytest.raises(StoreTimeoutError):
@@ -242,9 +242,8 @@ def test_no_such_host_is_an_unavailable_store(colour: str) -> None:
         write(store, colour)
 
 
-# Row 47: an error document under status 200.
 @both_colours
-def test_an_error_document_under_status_200_is_an_error(colour: str) -> None:
+def test_row_47_an_error_document_under_status_200_is_an_error(colour: str) -> None:
     with faulty_s3(PUT=[Answer(200, "InternalError")]) as server:
         with pytest.raises(StoreUnavailableError):
             write(store_of(server), colour)
@@ -252,17 +251,17 @@ def test_an_error_document_under_status_200_is_an_error(colour: str) -> None:
 
 
 @both_colours
-def test_an_error_document_instead_of_an_entry_is_not_taken_for_it(colour: str) -> None:
+def test_row_47_an_error_document_instead_of_an_entry_is_not_taken_for_it(colour: str) -> None:
     with faulty_s3(GET=[Answer(200, "InternalError")]) as server:
         store = store_of(server)
         with pytest.raises(CorruptEntryError):
             read(store, colour, store.reference("key"))
 
 
-# Row 41: a body that is shorter than announced is never taken for the whole.
+# A body that is shorter than announced is never taken for the whole.
 @both_colours
 @pytest.mark.parametrize("size", [10, 300_000])
-def test_a_body_that_breaks_off_is_asked_for_again(size: int, colour: str) -> None:
+def test_row_41_a_body_that_breaks_off_is_asked_for_again(size: int, colour: str) -> None:
     with faulty_s3(GET=[Answer(truncate=True), WELL]) as server:
         store = store_of(server)
         reference = write(store, colour, b"x" * size)
@@ -271,7 +270,7 @@ def test_a_body_that_breaks_off_is_asked_for_again(size: int, colour: str) -> No
 
 
 @both_colours
-def test_a_body_that_always_breaks_off_is_an_unavailable_server(colour: str) -> None:
+def test_row_41_a_body_that_always_breaks_off_is_an_unavailable_server(colour: str) -> None:
     with faulty_s3(GET=[Answer(truncate=True)]) as server:
         store = store_of(server)
         reference = write(store, colour)
@@ -280,9 +279,8 @@ def test_a_body_that_always_breaks_off_is_an_unavailable_server(colour: str) -> 
         assert server.count("GET") == 2
 
 
-# Row 51: metadata that got lost.
 @both_colours
-def test_an_object_without_its_metadata_is_corrupt(colour: str) -> None:
+def test_row_51_an_object_without_its_metadata_is_corrupt(colour: str) -> None:
     with faulty_s3(GET=[Answer(bare=True)]) as server:
         store = store_of(server)
         reference = write(store, colour)
@@ -299,7 +297,7 @@ def test_an_object_without_its_metadata_is_corrupt(colour: str) -> None:
 
 @both_colours
 @pytest.mark.parametrize("said", ["", "t", "x.7.7.0", "t.7.7.zz", "t.8.7.00000000", "t.7.7.00000000"])
-def test_metadata_that_is_not_what_was_written_is_corrupt(said: str, colour: str) -> None:
+def test_row_51_metadata_that_is_not_what_was_written_is_corrupt(said: str, colour: str) -> None:
     with faulty_s3() as server:
         store = store_of(server)
         reference = write(store, colour)
@@ -309,9 +307,9 @@ def test_metadata_that_is_not_what_was_written_is_corrupt(said: str, colour: str
             read(store, colour, reference)
 
 
-# Row 51: servers change the case of names.
+# Servers change the case of names.
 @both_colours
-def test_the_case_of_metadata_names_does_not_matter(colour: str) -> None:
+def test_row_51_the_case_of_metadata_names_does_not_matter(colour: str) -> None:
     with faulty_s3() as server:
         store = store_of(server)
         reference = write(store, colour)
@@ -330,14 +328,14 @@ def test_a_missing_entry_is_not_found_after_one_attempt(colour: str) -> None:
         assert server.count("GET") == 1
 
 
-# Row 35: older servers know no CRC and want an MD5 for the deletion of many.
+# Older servers know no CRC and want an MD5 for the deletion of many.
 @both_colours
 @pytest.mark.parametrize(
     "answer",
     [Answer(501, "NotImplemented"), Answer(400, "MissingContentMD5")],
     ids=lambda answer: answer.code,
 )
-def test_where_many_cannot_be_deleted_at_once_each_is_deleted(answer: Answer, colour: str) -> None:
+def test_row_35_where_many_cannot_be_deleted_at_once_each_is_deleted(answer: Answer, colour: str) -> None:
     with faulty_s3(DeleteObjects=[answer]) as server:
         store = store_of(server, attempts=1)
         delete(store, colour, [store.reference(str(number)) for number in range(1002)])
@@ -354,10 +352,10 @@ def test_deleting_without_permission_says_so(colour: str) -> None:
                 delete(store, colour, [store.reference(key) for key in references])
 
 
-# A failed upload in parts (row 42) is aborted, whichever of its requests failed.
+# A failed upload in parts is aborted, whichever of its requests failed.
 @both_colours
 @pytest.mark.parametrize("failing", ["UploadPart", "CompleteMultipartUpload"])
-def test_an_upload_that_fails_is_aborted(failing: str, colour: str) -> None:
+def test_row_42_an_upload_that_fails_is_aborted(failing: str, colour: str) -> None:
     with faulty_s3(**{failing: [Answer(403, "AccessDenied")]}) as server:
         with pytest.raises(StoreConfigurationError):
             write(store_of(server, read_timeout=5), colour, b"x" * (12 * MIB))
@@ -365,7 +363,7 @@ def test_an_upload_that_fails_is_aborted(failing: str, colour: str) -> None:
 
 
 @both_colours
-def test_an_upload_that_cannot_be_aborted_still_reports_its_own_failure(
+def test_row_42_an_upload_that_cannot_be_aborted_still_reports_its_own_failure(
     colour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -389,8 +387,8 @@ def test_one_failing_entry_of_a_batch_harms_no_other(colour: str) -> None:
     assert [str(o) for i, o in enumerate(outcomes) if i != 7] == [store.reference(str(i)) for i in range(20) if i != 7]
 
 
-def test_a_thousand_writes_wait_for_their_turn_unsigned() -> None:
-    # Rows 39 and 46: bounded also where nobody made a batch of them; what is signed does not wait.
+def test_rows_39_and_46_a_thousand_writes_wait_for_their_turn_unsigned() -> None:
+    # Bounded also where nobody made a batch of them; what is signed does not wait.
     with faulty_s3() as server:
         server.delay = 0.002
         store = store_of(server, max_concurrency=8, read_timeout=5)
@@ -404,15 +402,28 @@ def test_a_thousand_writes_wait_for_their_turn_unsigned() -> None:
         assert server.most <= 8
 
 
-# Row 60: small bodies are not announced first.
+# Small bodies are not announced first.
 @both_colours
-def test_a_small_body_comes_with_its_header_and_a_large_one_is_announced(colour: str) -> None:
+def test_row_60_a_small_body_comes_with_its_header_and_a_large_one_is_announced(colour: str) -> None:
     with faulty_s3() as server:
         store = store_of(server, read_timeout=5)
         write(store, colour, b"x" * 1000)
         assert server.expected == []
         write(store, colour, b"x" * 1_000_000, key="large")
         assert len(server.expected) == 1
+
+
+@both_colours
+@pytest.mark.parametrize("size", [1, 9 * MIB])
+def test_row_57_no_write_and_no_deletion_depends_on_a_condition_that_a_server_may_ignore(
+    size: int, colour: str
+) -> None:
+    with faulty_s3() as server:
+        store = store_of(server, read_timeout=5)
+        delete(store, colour, [write(store, colour, b"x" * size), store.reference("another")])
+        delete(store, colour, [store.reference("key")])
+        assert {"PUT", "CompleteMultipartUpload"} & set(server.requests)
+        assert [name for name in server.headers if name.lower().startswith("if-")] == []
 
 
 SECRETS = ("the-id", "the-secret", "the-token")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from haybaler.errors import (
     NotSerializableError,
     ReferenceNotFoundError,
     StoreConfigurationError,
+    StoreError,
 )
 from haybaler.stores.registry import store_from_url
 from haybaler_s3 import S3ToolResultStore
@@ -159,21 +161,42 @@ def test_a_server_of_ones_own_needs_no_region(rclone: S3Server, prefix: str, mon
         assert store.read(store.write(key="key", content="content")) == "content"
 
 
-# Row 35: what not every server knows is only used with Amazon's.
-def test_checksums_and_addressing_fit_the_server() -> None:
+# What not every server knows is only used with Amazon's.
+def test_row_35_checksums_and_addressing_fit_the_server() -> None:
     amazon, own = (S3ToolResultStore("b", endpoint_url=url).to_dict()["init_parameters"] for url in (None, "https://h"))
     assert (amazon["checksums"], amazon["path_style"]) == ("when_supported", False)
     assert (own["checksums"], own["path_style"]) == ("when_required", True)
 
 
-def test_the_longest_key_is_far_shorter_than_servers_allow(rclone: S3Server, prefix: str) -> None:
-    # Rows 48 and 50: at most 512 characters, in parts of at most 81, none of them empty or dots.
+def test_rows_48_and_50_the_longest_key_is_far_shorter_than_servers_allow(rclone: S3Server, prefix: str) -> None:
+    # At most 512 characters, in parts of at most 81, none of them empty or dots.
     with S3ToolResultStore(BUCKET, prefix=prefix, endpoint_url=rclone.endpoint).scoped("a//../ä b+%&?#:" * 3) as store:
         reference = store.write(key="../" * 1000 + "+ %&?#:\n'\"\\NFÄ", content="content")
         (key,) = rclone.keys(prefix)
         assert reference == f"s3://{BUCKET}/{key}"
         assert all(0 < len(part) <= 81 and part.strip(".") and part.isascii() for part in key.split("/"))
         assert store.read(reference) == "content"
+
+
+HOSTILE = ["../../other", "..", "/", "//", "/etc", "a/../..", "%2e%2e%2f", "@other/key", "\\..\\", "\0/..", "!mark"]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=repr)
+def test_row_49_no_key_and_no_scope_leads_out_of_its_own_scope(text: str, rclone: S3Server, prefix: str) -> None:
+    with S3ToolResultStore(BUCKET, prefix=prefix, endpoint_url=rclone.endpoint).scoped("mine") as store:
+        reference = store.write(key=text, content="by key")
+        (key,) = rclone.keys(prefix)
+        assert key.startswith(f"{prefix}/@mine/")
+        assert key.count("/") == prefix.count("/") + 2
+        with suppress(ConfigurationError):  # refused is as good
+            store.scoped(text).write(key="key", content="by scope")
+        assert all(key.startswith(f"{prefix}/@mine/") for key in rclone.keys(prefix))
+        assert store.read(reference) == "by key"
+        other = S3ToolResultStore(BUCKET, prefix=prefix, endpoint_url=rclone.endpoint).scoped("other")
+        with pytest.raises(StoreError):
+            other.read(reference)
+        with pytest.raises(StoreError):
+            store.read(f"{store.reference('key').rpartition('/')[0]}/{text}/@other/key")
 
 
 def test_an_entry_is_an_ordinary_object_with_its_content_type(rclone: S3Server, prefix: str) -> None:
