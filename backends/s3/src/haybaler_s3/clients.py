@@ -17,6 +17,7 @@ from haybaler.effects import Effect
 from haybaler.errors import AsyncOnlyStoreError, ConfigurationError, StoreConfigurationError
 from haybaler.workers import PerLoop, run_in_worker
 from haybaler_s3.abandoned import abandon
+from haybaler_s3.failures import asks_to_slow_down, was_repeated
 from haybaler_s3.links import LoopLink, ThreadLink
 from haybaler_s3.pacing import Room
 from haybaler_s3.sessions import Sessions, core_of, open_sync_client
@@ -76,8 +77,15 @@ class Clients:
             return run(client)
 
     async def _run_async(self, run: Callable[[Any], R], run_async: Callable[[Any], Awaitable[R]]) -> R:
-        async with self._loops.get().lent() as client:
-            return await (run_in_worker(self._run, run) if self._sync_only else run_async(client))
+        link = self._loops.get()
+        async with link.lent() as client:
+            try:
+                result = await (run_in_worker(self._run, run) if self._sync_only else run_async(client))
+            except Exception as error:
+                link.turns.heard(slow_down=asks_to_slow_down(error))
+                raise
+            link.turns.heard(slow_down=was_repeated(result))
+            return result
 
     def within(self, seconds: float, function: Callable[[], R], undo: Callable[[R], object] = lambda _: None) -> R:
         """

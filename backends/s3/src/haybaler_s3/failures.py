@@ -91,17 +91,8 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[StoreError], str], ...] = 
 )
 
 
-_PASSING = frozenset(
-    {
-        "SlowDown",
-        "InternalError",
-        "ServiceUnavailable",
-        "Throttling",
-        "TooManyRequests",
-        "OperationAborted",
-        "ConditionalRequestConflict",
-    }
-)
+_TOO_MUCH = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException", "TooManyRequests"})
+_PASSING = _TOO_MUCH | {"InternalError", "OperationAborted", "ConditionalRequestConflict"}
 # What a server means by a status, whatever it calls the error.
 _REFUSED = {401: "the server refuses the credentials", 403: "the credentials have no permission for it"}
 # A ready client in another loop than its own.
@@ -151,6 +142,20 @@ def mapping(action: str) -> Iterator[None]:
 def passing(error: Exception) -> bool:
     """Whether the same request may well succeed a moment later."""
     return isinstance(mapped(error, action="use the server"), StoreUnavailableError)
+
+
+def asks_to_slow_down(error: Exception) -> bool:
+    """Whether an error is a server's that has too much to do."""
+    return isinstance(error, client_errors.ClientError) and (
+        str(error.response.get("Error", {}).get("Code")) in _TOO_MUCH
+        or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in {429, 503}
+    )
+
+
+def was_repeated(result: object) -> bool:
+    """Whether the client library has got an answer only after further attempts; it does not tell why."""
+    answer = result[0] if isinstance(result, tuple) else result
+    return isinstance(answer, dict) and bool(answer.get("ResponseMetadata", {}).get("RetryAttempts"))
 
 
 def of_transport(error: Exception) -> bool:

@@ -9,7 +9,7 @@ from weakref import finalize
 
 import anyio
 
-from haybaler_s3.pacing import Room, StartGate
+from haybaler_s3.pacing import Room, StartGate, Turns
 
 Opening = Callable[[AsyncExitStack], Awaitable[Any]]
 
@@ -27,7 +27,7 @@ class LoopLink:
         self._opening = opening
         self._abandon = abandon
         self._loop = asyncio.get_running_loop()
-        self._turns = anyio.Semaphore(limit, fast_acquire=True)
+        self.turns = Turns(limit)
         self._gate = StartGate()
         self._lock = anyio.Lock(fast_acquire=True)
         self._lifetime: AsyncGenerator[Any, None] | None = None
@@ -46,7 +46,7 @@ class LoopLink:
         """
         self._users += 1
         try:
-            async with self._turns:
+            async with self.turns.taken():
                 client = await self._opened()
                 await self._gate.passed()
                 yield client
