@@ -77,7 +77,7 @@ def test_credentials_that_are_no_secrets_are_refused_at_once_and_not_repeated(na
 
 
 def test_a_url_names_bucket_prefix_and_options(rclone: S3Server, prefix: str) -> None:
-    options = "max_concurrency=3&path_style=true&read_timeout=7.5"
+    options = "max_concurrency=3&path_style=true&read_timeout=7.5&min_bytes_per_second=1000"
     url = f"s3://{BUCKET}/{prefix}/inner?endpoint_url={rclone.endpoint}&{options}"
     with store_from_url(url) as store:
         assert isinstance(store, S3ToolResultStore)
@@ -86,6 +86,7 @@ def test_a_url_names_bucket_prefix_and_options(rclone: S3Server, prefix: str) ->
         assert rclone.keys(prefix) == [f"{prefix}/inner/key"]
     settings = store.to_dict()["init_parameters"]
     assert (settings["max_concurrency"], settings["path_style"], settings["read_timeout"]) == (3, True, 7.5)
+    assert settings["min_bytes_per_second"] == 1000
 
 
 def test_a_url_without_a_prefix_has_the_usual_one() -> None:
@@ -128,6 +129,7 @@ def test_a_url_with_credentials_or_mistakes_is_refused_without_repeating_it(url:
         {"max_concurrency": 0},
         {"attempts": 0},
         {"read_timeout": 0},
+        {"min_bytes_per_second": 0},
         {"connect_timeout": -1},
     ],
     ids=str,
