@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from botocore.exceptions import ClientError
 from haystack.utils import Secret
 from tests.services.ports import LOOPBACK, free_port
 from tests.services.s3_faults import WELL, Answer, FaultyS3, faulty_s3
@@ -24,6 +25,7 @@ from haybaler.errors import (
 from haybaler.stores.protocol import StoreEntry, StorePage
 from haybaler_s3 import S3ToolResultStore
 from haybaler_s3.deadlines import request_seconds
+from haybaler_s3.failures import mapped
 
 T = TypeVar("T")
 MIB = 1024 * 1024
@@ -493,6 +495,19 @@ def test_a_credential_that_cannot_be_sent_says_so_and_is_not_repeated(colour: st
             write(secretive(server, token=f"{SECRETS[-1]}\n!"), colour)
         assert server.requests == []
     assert_no_secret(caught.value)
+
+
+def test_a_credential_shows_neither_in_a_cause_nor_in_the_context_beside_it() -> None:
+    def said(text: str) -> ClientError:
+        return ClientError({"Error": {"Code": "InvalidToken", "Message": text}}, "PutObject")
+
+    error = said("the-id")
+    error.__cause__, error.__context__ = said("the-token"), said("the-secret")
+    error.__cause__.__context__ = ValueError("Invalid header value the-secret")
+    error.__cause__.__context__.__context__ = error  # a ring ends
+    failure = mapped(error, action="write an entry")
+    for link in (failure, error, error.__cause__, error.__context__, error.__cause__.__context__):
+        assert not [secret for secret in SECRETS if secret in repr((link, str(link), vars(link)))]
 
 
 @both_colours
