@@ -26,6 +26,8 @@ class Answer:
     :param reset: Whether the connection is reset instead.
     :param hang: Whether nothing is said, until the server stops.
     :param truncate: Whether the body breaks off in the middle.
+    :param trickle: Whether the head of the answer comes a byte at a time, without an end.
+    :param pace: How many bytes of the body come at a time, twenty times a second; None for all at once.
     :param bare: Whether the object comes without its metadata.
     """
 
@@ -35,6 +37,8 @@ class Answer:
     reset: bool = False
     hang: bool = False
     truncate: bool = False
+    trickle: bool = False
+    pace: int | None = None
     bare: bool = False
 
 
@@ -56,6 +60,7 @@ class FaultyS3:
     :param in_flight: The requests at the moment.
     :param delay: Seconds that each request takes.
     :param expected: The paths of requests that waited for permission to send their body.
+    :param headers: The names of the headers of all requests.
     :param connections: The open connections.
     :param busy: Set once there was a request.
     :param stopped: Set when the server stops.
@@ -71,6 +76,7 @@ class FaultyS3:
     in_flight: int = 0
     delay: float = 0.0
     expected: list[str] = field(default_factory=list)
+    headers: set[str] = field(default_factory=set)
     connections: set[object] = field(default_factory=set)
     busy: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -122,6 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         operation = self._operation(query)
         with self.script.lock:
             self.script.in_flight += 1
+            self.script.headers.update(self.headers)
             self.script.busy.set()
             self.script.most = max(self.script.most, self.script.in_flight)
         try:
@@ -157,6 +164,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif answer.hang:
             self.script.stopped.wait()
             self.close_connection = True
+        elif answer.trickle:
+            self.close_connection = True
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            while not self.script.stopped.wait(0.05):
+                self.wfile.write(b"x")
         elif answer.code is not None:
             document = ERROR.format(code=answer.code, message=answer.message).encode()
             self._send(answer.status, document, truncate=answer.truncate)
@@ -186,10 +198,16 @@ class _Handler(BaseHTTPRequestHandler):
         said = {} if answer.bare else said
         if "Range" in self.headers:
             said = {**said, "Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"}
-        self._send(206 if "Range" in self.headers else 200, part, said, truncate=answer.truncate)
+        self._send(206 if "Range" in self.headers else 200, part, said, truncate=answer.truncate, pace=answer.pace)
 
     def _send(
-        self, status: int, body: bytes, headers: Mapping[str, str] | None = None, *, truncate: bool = False
+        self,
+        status: int,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        truncate: bool = False,
+        pace: int | None = None,
     ) -> None:
         self.send_response(status)
         for name, value in (headers or {}).items():
@@ -197,8 +215,11 @@ class _Handler(BaseHTTPRequestHandler):
         if status != 204:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        sent = body[: len(body) // 2] if truncate else body
-        self.wfile.write(sent)
+        sent = body[: len(body) // 2] if truncate else b"" if self.command == "HEAD" else body
+        for start in range(0, len(sent), pace or len(sent) or 1):
+            self.wfile.write(sent[start : start + (pace or len(sent))])
+            if pace and self.script.stopped.wait(0.05):
+                break
         self.script.sent += len(sent)
         self.close_connection = self.close_connection or truncate
 

@@ -67,8 +67,9 @@ def test_a_loop_that_ends_takes_its_connections_along(server: FaultyS3) -> None:
     assert_disconnected(server)
 
 
-def test_the_connections_of_a_loop_that_was_closed_without_a_word_are_closed_too(server: FaultyS3) -> None:
-    # Rows 1 and 55.
+def test_rows_1_and_55_the_connections_of_a_loop_that_was_closed_without_a_word_are_closed_too(
+    server: FaultyS3,
+) -> None:
     store = store_of(server)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(write_ten(store))
@@ -78,8 +79,8 @@ def test_the_connections_of_a_loop_that_was_closed_without_a_word_are_closed_too
     assert_disconnected(server)
 
 
-def test_one_session_and_one_client_serve_a_whole_loop_and_the_next(server: FaultyS3) -> None:
-    # Rows 37 and 38: making them is what is slow, and what grows.
+def test_rows_37_and_38_one_session_and_one_client_serve_a_whole_loop_and_the_next(server: FaultyS3) -> None:
+    # Making them is what is slow, and what grows.
     store = store_of(server)
     sessions, make = [], store._clients._sessions.make
 
@@ -192,6 +193,61 @@ def test_a_ready_client_is_used_and_never_closed(rclone: S3Server, prefix: str) 
     asyncio.run(use())
 
 
+def test_row_36_a_ready_client_that_checks_a_part_against_the_checksum_of_the_whole_is_told_how_not_to(
+    rclone: S3Server, prefix: str
+) -> None:
+    with S3ToolResultStore(BUCKET, prefix=prefix, endpoint_url=rclone.endpoint, checksums="when_supported") as store:
+        reference = store.write(key="key", content="ä" * 1_000_000)
+    session, _ = Sessions(None, find_credentials=True).make()
+    config = Config(s3={"addressing_style": "path"})
+
+    async def use() -> None:
+        async with session.create_client("s3", endpoint_url=rclone.endpoint, config=config) as client:
+            await S3ToolResultStore(BUCKET, prefix=prefix, client=client).read_page_async(reference, limit=10)
+
+    with pytest.raises(StoreConfigurationError, match="when_required"):
+        asyncio.run(use())
+    # Of the other colour, the store reads past it.
+    sync_client = boto3.session.Session().client("s3", endpoint_url=rclone.endpoint, config=config)
+    try:
+        ready = S3ToolResultStore(BUCKET, prefix=prefix, sync_client=sync_client)
+        assert ready.read_page(reference, limit=10).content == "ä" * 10
+    finally:
+        sync_client.close()
+
+
+_WITHOUT_AIOBOTO3 = """
+import asyncio, sys
+sys.modules["aioboto3"] = None  # as if it were not installed
+import boto3
+from aiobotocore.session import get_session
+from haybaler_s3 import S3ToolResultStore
+
+async def use(store):
+    async with store:
+        assert await store.read_async(await store.write_async(key="key", content="content")) == "content"
+
+async def use_ready():
+    async with get_session().create_client("s3", endpoint_url=sys.argv[1]) as client:
+        await use(S3ToolResultStore("bucket", client=client))
+
+asyncio.run(use_ready())
+asyncio.run(use(S3ToolResultStore("bucket", session=get_session(), endpoint_url=sys.argv[1])))
+asyncio.run(use(S3ToolResultStore("bucket", endpoint_url=sys.argv[1])))
+client = boto3.client("s3", endpoint_url=sys.argv[1])
+for store in (S3ToolResultStore("bucket", sync_client=client), S3ToolResultStore("bucket", endpoint_url=sys.argv[1])):
+    with store:
+        assert store.read(store.write(key="key", content="content")) == "content"
+"""
+
+
+def test_row_40_nothing_but_a_session_of_aioboto3_needs_aioboto3(server: FaultyS3) -> None:
+    command = [sys.executable, "-c", _WITHOUT_AIOBOTO3, server.endpoint]
+    done = subprocess.run(command, env={**os.environ}, check=False, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert server.count("PUT") == 5
+
+
 def test_a_ready_synchronous_client_serves_both_and_is_never_closed(rclone: S3Server, prefix: str) -> None:
     store = S3ToolResultStore(BUCKET, prefix=prefix, sync_client=rclone.client, multipart_bytes=5 * 1024 * 1024)
     with store:
@@ -220,8 +276,8 @@ def test_both_ready_clients_serve_their_own_callers(server: FaultyS3, rclone: S3
     assert server.count("PUT") == 10
 
 
-def test_a_ready_client_in_another_loop_than_its_own_says_so(server: FaultyS3) -> None:
-    # Row 55: it fails there for ever.
+def test_row_55_a_ready_client_in_another_loop_than_its_own_says_so(server: FaultyS3) -> None:
+    # It fails there for ever.
     session, _ = Sessions(None, find_credentials=True).make()
     client: Any = None
 
@@ -268,8 +324,7 @@ assert store._clients._threads is client
 """
 
 
-def test_a_forked_process_makes_a_client_of_its_own(server: FaultyS3) -> None:
-    # Row 56.
+def test_row_56_a_forked_process_makes_a_client_of_its_own(server: FaultyS3) -> None:
     done = subprocess.run([sys.executable, "-c", _FORK, server.endpoint], env={**os.environ}, check=False, timeout=60)
     assert done.returncode == 0
     assert server.count("PUT") == 3

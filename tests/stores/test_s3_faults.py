@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from botocore.exceptions import ClientError
 from haystack.utils import Secret
 from tests.services.ports import LOOPBACK, free_port
 from tests.services.s3_faults import WELL, Answer, FaultyS3, faulty_s3
@@ -23,6 +24,8 @@ from haybaler.errors import (
 )
 from haybaler.stores.protocol import StoreEntry, StorePage
 from haybaler_s3 import S3ToolResultStore
+from haybaler_s3.deadlines import request_seconds
+from haybaler_s3.failures import mapped
 
 T = TypeVar("T")
 MIB = 1024 * 1024
@@ -101,7 +104,7 @@ FAILURES = [
 
 @both_colours
 @pytest.mark.parametrize(("answer", "kind", "attempts"), FAILURES, ids=lambda value: getattr(value, "code", None))
-def test_a_failure_of_a_write_is_the_right_error_after_so_many_attempts(
+def test_rows_45_to_47_a_failure_of_a_write_is_the_right_error_after_so_many_attempts(
     answer: Answer, kind: type[StoreError], attempts: int, colour: str
 ) -> None:
     with faulty_s3(PUT=[answer]) as server:
@@ -113,7 +116,7 @@ def test_a_failure_of_a_write_is_the_right_error_after_so_many_attempts(
 
 @both_colours
 @pytest.mark.parametrize(("answer", "kind", "attempts"), FAILURES, ids=lambda value: getattr(value, "code", None))
-def test_a_failure_of_a_read_is_the_right_error_after_so_many_attempts(
+def test_rows_45_to_47_a_failure_of_a_read_is_the_right_error_after_so_many_attempts(
     answer: Answer, kind: type[StoreError], attempts: int, colour: str
 ) -> None:
     with faulty_s3(GET=[answer]) as server:
@@ -137,7 +140,7 @@ def test_a_failure_of_a_read_is_the_right_error_after_so_many_attempts(
     ],
     ids=["SlowDown", "InternalError", "OperationAborted", "reset", "truncated", "hang"],
 )
-def test_what_passes_is_not_noticed(answer: Answer, colour: str) -> None:
+def test_rows_45_and_47_what_passes_is_not_noticed(answer: Answer, colour: str) -> None:
     with faulty_s3(PUT=[answer, WELL], GET=[answer, WELL]) as server:
         store = store_of(server)
         reference = write(store, colour)
@@ -145,7 +148,7 @@ def test_what_passes_is_not_noticed(answer: Answer, colour: str) -> None:
 
 
 @both_colours
-def test_a_connection_that_is_always_reset_is_an_unavailable_server_after_few_attempts(colour: str) -> None:
+def test_row_47_a_connection_that_is_always_reset_is_an_unavailable_server_after_few_attempts(colour: str) -> None:
     with faulty_s3(PUT=[Answer(reset=True)], GET=[Answer(reset=True)]) as server:
         store = store_of(server)
         with pytest.raises(StoreUnavailableError):
@@ -157,13 +160,69 @@ def test_a_connection_that_is_always_reset_is_an_unavailable_server_after_few_at
 
 
 @both_colours
-def test_a_server_that_hangs_costs_no_more_than_the_timeouts(colour: str) -> None:
+def test_row_47_a_server_that_hangs_costs_no_more_than_the_timeouts(colour: str) -> None:
     with faulty_s3(PUT=[Answer(hang=True)]) as server:
         before = time.monotonic()
         with pytest.raises(StoreTimeoutError):
             write(store_of(server, read_timeout=0.2, attempts=3), colour)
         assert time.monotonic() - before < 20  # three timeouts and the pauses between them
         assert server.count("PUT") == 3
+
+
+OPERATIONS: dict[str, Callable[[S3ToolResultStore, str], object]] = {
+    "PUT": write,
+    "UploadPart": lambda store, colour: write(store, colour, b"x" * (9 * MIB)),
+    "GET": lambda store, colour: read(store, colour, store.reference("key")),
+    "DELETE": lambda store, colour: delete(store, colour, [store.reference("key")]),
+    "DeleteObjects": lambda store, colour: delete(store, colour, [store.reference(key) for key in "ab"]),
+    "List": lambda store, colour: call(store, colour, lambda s: s.delete_scope(), lambda s: s.delete_scope_async()),
+    "HEAD": lambda store, colour: call(
+        store, colour, lambda s: s.stat(s.reference("key")), lambda s: s.stat_async(s.reference("key"))
+    ),
+}
+
+
+@both_colours
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_row_47_a_server_that_trickles_holds_no_caller_longer_than_its_deadline(operation: str, colour: str) -> None:
+    # Each byte comes before the timeout for the next one.
+    with faulty_s3(**{operation: [Answer(trickle=True)]}) as server:
+        store = store_of(server, attempts=1, connect_timeout=0.2, min_bytes_per_second=100 * MIB)
+        before = time.monotonic()
+        with pytest.raises(StoreTimeoutError):
+            OPERATIONS[operation](store, colour)
+        assert time.monotonic() - before < 10
+
+
+@both_colours
+def test_row_47_an_entry_that_trickles_holds_no_caller_longer_than_its_deadline(colour: str) -> None:
+    with faulty_s3(GET=[Answer(pace=1)]) as server:
+        store = store_of(server, attempts=2)
+        reference = write(store, colour, b"x" * 10_000)
+        before = time.monotonic()
+        with pytest.raises(StoreTimeoutError):
+            read(store, colour, reference)
+        assert time.monotonic() - before < 20
+        assert server.count("GET") == 2
+
+
+@both_colours
+def test_rows_10_and_58_the_deadline_of_an_entry_grows_with_its_size(colour: str) -> None:
+    # 20 KB a second, for three times as long as a short answer may take.
+    with faulty_s3(GET=[Answer(pace=1000)]) as server:
+        content = b"x" * 40_000
+        patient = store_of(server, attempts=1, min_bytes_per_second=10_000)
+        reference = write(patient, colour, content)
+        assert read(patient, colour, reference) == content
+        with pytest.raises(StoreTimeoutError):
+            read(store_of(server, attempts=1, min_bytes_per_second=1_000_000), colour, reference)
+
+
+@pytest.mark.parametrize(("attempts", "waits"), [(1, 0), (2, 1), (4, 7), (6, 31), (8, 71)])
+def test_row_47_the_deadline_leaves_time_for_all_attempts_and_the_waits_between_them(attempts: int, waits: int) -> None:
+    options: dict[str, Any] = {"attempts": attempts, "connect_timeout": 5, "read_timeout": 20}
+    settings = S3ToolResultStore("bucket", min_bytes_per_second=1000, **options)._settings_of_store
+    assert request_seconds(settings, 3000) == attempts * (5 + 2 * 20 + 3) + waits
 
 
 @both_colours
@@ -185,9 +244,8 @@ def test_no_such_host_is_an_unavailable_store(colour: str) -> None:
         write(store, colour)
 
 
-# Row 47: an error document under status 200.
 @both_colours
-def test_an_error_document_under_status_200_is_an_error(colour: str) -> None:
+def test_row_47_an_error_document_under_status_200_is_an_error(colour: str) -> None:
     with faulty_s3(PUT=[Answer(200, "InternalError")]) as server:
         with pytest.raises(StoreUnavailableError):
             write(store_of(server), colour)
@@ -195,17 +253,17 @@ def test_an_error_document_under_status_200_is_an_error(colour: str) -> None:
 
 
 @both_colours
-def test_an_error_document_instead_of_an_entry_is_not_taken_for_it(colour: str) -> None:
+def test_row_47_an_error_document_instead_of_an_entry_is_not_taken_for_it(colour: str) -> None:
     with faulty_s3(GET=[Answer(200, "InternalError")]) as server:
         store = store_of(server)
         with pytest.raises(CorruptEntryError):
             read(store, colour, store.reference("key"))
 
 
-# Row 41: a body that is shorter than announced is never taken for the whole.
+# A body that is shorter than announced is never taken for the whole.
 @both_colours
 @pytest.mark.parametrize("size", [10, 300_000])
-def test_a_body_that_breaks_off_is_asked_for_again(size: int, colour: str) -> None:
+def test_row_41_a_body_that_breaks_off_is_asked_for_again(size: int, colour: str) -> None:
     with faulty_s3(GET=[Answer(truncate=True), WELL]) as server:
         store = store_of(server)
         reference = write(store, colour, b"x" * size)
@@ -214,7 +272,7 @@ def test_a_body_that_breaks_off_is_asked_for_again(size: int, colour: str) -> No
 
 
 @both_colours
-def test_a_body_that_always_breaks_off_is_an_unavailable_server(colour: str) -> None:
+def test_row_41_a_body_that_always_breaks_off_is_an_unavailable_server(colour: str) -> None:
     with faulty_s3(GET=[Answer(truncate=True)]) as server:
         store = store_of(server)
         reference = write(store, colour)
@@ -223,9 +281,8 @@ def test_a_body_that_always_breaks_off_is_an_unavailable_server(colour: str) -> 
         assert server.count("GET") == 2
 
 
-# Row 51: metadata that got lost.
 @both_colours
-def test_an_object_without_its_metadata_is_corrupt(colour: str) -> None:
+def test_row_51_an_object_without_its_metadata_is_corrupt(colour: str) -> None:
     with faulty_s3(GET=[Answer(bare=True)]) as server:
         store = store_of(server)
         reference = write(store, colour)
@@ -242,7 +299,7 @@ def test_an_object_without_its_metadata_is_corrupt(colour: str) -> None:
 
 @both_colours
 @pytest.mark.parametrize("said", ["", "t", "x.7.7.0", "t.7.7.zz", "t.8.7.00000000", "t.7.7.00000000"])
-def test_metadata_that_is_not_what_was_written_is_corrupt(said: str, colour: str) -> None:
+def test_row_51_metadata_that_is_not_what_was_written_is_corrupt(said: str, colour: str) -> None:
     with faulty_s3() as server:
         store = store_of(server)
         reference = write(store, colour)
@@ -252,9 +309,9 @@ def test_metadata_that_is_not_what_was_written_is_corrupt(said: str, colour: str
             read(store, colour, reference)
 
 
-# Row 51: servers change the case of names.
+# Servers change the case of names.
 @both_colours
-def test_the_case_of_metadata_names_does_not_matter(colour: str) -> None:
+def test_row_51_the_case_of_metadata_names_does_not_matter(colour: str) -> None:
     with faulty_s3() as server:
         store = store_of(server)
         reference = write(store, colour)
@@ -273,14 +330,14 @@ def test_a_missing_entry_is_not_found_after_one_attempt(colour: str) -> None:
         assert server.count("GET") == 1
 
 
-# Row 35: older servers know no CRC and want an MD5 for the deletion of many.
+# Older servers know no CRC and want an MD5 for the deletion of many.
 @both_colours
 @pytest.mark.parametrize(
     "answer",
     [Answer(501, "NotImplemented"), Answer(400, "MissingContentMD5")],
     ids=lambda answer: answer.code,
 )
-def test_where_many_cannot_be_deleted_at_once_each_is_deleted(answer: Answer, colour: str) -> None:
+def test_row_35_where_many_cannot_be_deleted_at_once_each_is_deleted(answer: Answer, colour: str) -> None:
     with faulty_s3(DeleteObjects=[answer]) as server:
         store = store_of(server, attempts=1)
         delete(store, colour, [store.reference(str(number)) for number in range(1002)])
@@ -297,10 +354,10 @@ def test_deleting_without_permission_says_so(colour: str) -> None:
                 delete(store, colour, [store.reference(key) for key in references])
 
 
-# A failed upload in parts (row 42) is aborted, whichever of its requests failed.
+# A failed upload in parts is aborted, whichever of its requests failed.
 @both_colours
 @pytest.mark.parametrize("failing", ["UploadPart", "CompleteMultipartUpload"])
-def test_an_upload_that_fails_is_aborted(failing: str, colour: str) -> None:
+def test_row_42_an_upload_that_fails_is_aborted(failing: str, colour: str) -> None:
     with faulty_s3(**{failing: [Answer(403, "AccessDenied")]}) as server:
         with pytest.raises(StoreConfigurationError):
             write(store_of(server, read_timeout=5), colour, b"x" * (12 * MIB))
@@ -308,7 +365,7 @@ def test_an_upload_that_fails_is_aborted(failing: str, colour: str) -> None:
 
 
 @both_colours
-def test_an_upload_that_cannot_be_aborted_still_reports_its_own_failure(
+def test_row_42_an_upload_that_cannot_be_aborted_still_reports_its_own_failure(
     colour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -332,8 +389,8 @@ def test_one_failing_entry_of_a_batch_harms_no_other(colour: str) -> None:
     assert [str(o) for i, o in enumerate(outcomes) if i != 7] == [store.reference(str(i)) for i in range(20) if i != 7]
 
 
-def test_a_thousand_writes_wait_for_their_turn_unsigned() -> None:
-    # Rows 39 and 46: bounded also where nobody made a batch of them; what is signed does not wait.
+def test_rows_39_and_46_a_thousand_writes_wait_for_their_turn_unsigned() -> None:
+    # Bounded also where nobody made a batch of them; what is signed does not wait.
     with faulty_s3() as server:
         server.delay = 0.002
         store = store_of(server, max_concurrency=8, read_timeout=5)
@@ -347,15 +404,28 @@ def test_a_thousand_writes_wait_for_their_turn_unsigned() -> None:
         assert server.most <= 8
 
 
-# Row 60: small bodies are not announced first.
+# Small bodies are not announced first.
 @both_colours
-def test_a_small_body_comes_with_its_header_and_a_large_one_is_announced(colour: str) -> None:
+def test_row_60_a_small_body_comes_with_its_header_and_a_large_one_is_announced(colour: str) -> None:
     with faulty_s3() as server:
         store = store_of(server, read_timeout=5)
         write(store, colour, b"x" * 1000)
         assert server.expected == []
         write(store, colour, b"x" * 1_000_000, key="large")
         assert len(server.expected) == 1
+
+
+@both_colours
+@pytest.mark.parametrize("size", [1, 9 * MIB])
+def test_row_57_no_write_and_no_deletion_depends_on_a_condition_that_a_server_may_ignore(
+    size: int, colour: str
+) -> None:
+    with faulty_s3() as server:
+        store = store_of(server, read_timeout=5)
+        delete(store, colour, [write(store, colour, b"x" * size), store.reference("another")])
+        delete(store, colour, [store.reference("key")])
+        assert {"PUT", "CompleteMultipartUpload"} & set(server.requests)
+        assert [name for name in server.headers if name.lower().startswith("if-")] == []
 
 
 SECRETS = ("the-id", "the-secret", "the-token")
@@ -401,7 +471,7 @@ def assert_no_secret(error: BaseException, *more: str) -> None:
 
 
 @both_colours
-@pytest.mark.parametrize("operation", ["PUT", "GET", "DELETE", "DeleteObjects", "UploadPart"])
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(("code", "kind"), SECRETIVE)
 def test_no_error_and_no_log_line_repeats_a_credential_whatever_the_server_says(
     code: str, kind: type[StoreError], operation: str, colour: str, caplog: pytest.LogCaptureFixture
@@ -411,15 +481,8 @@ def test_no_error_and_no_log_line_repeats_a_credential_whatever_the_server_says(
     refused = Answer(status, code, message="Refused: the-id, the-token, the-secret")
     with faulty_s3(**{operation: [refused]}) as server:
         store = secretive(server, attempts=1, read_timeout=5)
-        use: dict[str, Callable[[], object]] = {
-            "PUT": lambda: write(store, colour),
-            "UploadPart": lambda: write(store, colour, b"x" * (9 * MIB)),
-            "GET": lambda: read(store, colour, store.reference("key")),
-            "DELETE": lambda: delete(store, colour, [store.reference("key")]),
-            "DeleteObjects": lambda: delete(store, colour, [store.reference(key) for key in "ab"]),
-        }
         with pytest.raises(kind) as caught:
-            use[operation]()
+            OPERATIONS[operation](store, colour)
     assert type(caught.value) is kind
     assert_no_secret(caught.value, caplog.text, repr(store), store.reference("key"))
 
@@ -432,6 +495,19 @@ def test_a_credential_that_cannot_be_sent_says_so_and_is_not_repeated(colour: st
             write(secretive(server, token=f"{SECRETS[-1]}\n!"), colour)
         assert server.requests == []
     assert_no_secret(caught.value)
+
+
+def test_a_credential_shows_neither_in_a_cause_nor_in_the_context_beside_it() -> None:
+    def said(text: str) -> ClientError:
+        return ClientError({"Error": {"Code": "InvalidToken", "Message": text}}, "PutObject")
+
+    error = said("the-id")
+    error.__cause__, error.__context__ = said("the-token"), said("the-secret")
+    error.__cause__.__context__ = ValueError("Invalid header value the-secret")
+    error.__cause__.__context__.__context__ = error  # a ring ends
+    failure = mapped(error, action="write an entry")
+    for link in (failure, error, error.__cause__, error.__context__, error.__cause__.__context__):
+        assert not [secret for secret in SECRETS if secret in repr((link, str(link), vars(link)))]
 
 
 @both_colours

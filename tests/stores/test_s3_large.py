@@ -68,7 +68,7 @@ def test_parts_are_not_made_before_they_are_asked_for() -> None:
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("content", ["ä line\n" * (2 * MIB), b"\x00\xff" * (6 * MIB)], ids=["text", "bytes"])
-def test_a_large_entry_goes_in_parts_and_comes_back(
+def test_row_52_a_large_entry_goes_in_parts_and_comes_back(
     content: str | bytes, colour: str, seaweedfs: S3Server, prefix: str
 ) -> None:
     store = store_of(seaweedfs, prefix, **SMALLEST)
@@ -83,7 +83,7 @@ def test_a_large_entry_goes_in_parts_and_comes_back(
     else:
         with store:
             assert store.read(store.write(key="key", content=content)) == content
-    # Row 52: the tag of an object in parts is no digest.
+    # The tag of an object in parts is no digest.
     (key,) = seaweedfs.keys(prefix)
     assert seaweedfs.client.head_object(Bucket=BUCKET, Key=key)["ETag"].endswith(('-3"', '-4"'))
     assert seaweedfs.uploads() == []
@@ -176,8 +176,9 @@ def test_row_47_each_request_of_an_upload_is_made_again_where_another_got_in_its
 
 # Not by a timeout: for that the clock is moved, and requests run out of time as well, the one that aborts among them.
 @pytest.mark.parametrize("by", [Cancellation.TASK, Cancellation.SCOPE], ids=lambda by: by.value)
-def test_a_cancelled_upload_leaves_no_parts_at_any_moment(by: Cancellation, seaweedfs: S3Server, prefix: str) -> None:
-    # Row 42.
+def test_row_42_a_cancelled_upload_leaves_no_parts_at_any_moment(
+    by: Cancellation, seaweedfs: S3Server, prefix: str
+) -> None:
     store = store_of(seaweedfs, prefix, **SMALLEST)
     content = b"x" * (PART + 1)
     for step in itertools.count(1):
@@ -193,7 +194,7 @@ def test_a_cancelled_upload_leaves_no_parts_at_any_moment(by: Cancellation, seaw
             break
 
 
-def test_a_batch_of_large_entries_holds_few_bytes_at_once(counting: FaultyS3) -> None:
+def test_row_42_a_batch_of_large_entries_holds_few_bytes_at_once(counting: FaultyS3) -> None:
     counting.delay = 0.05
     store = store_of(counting, multipart_bytes=8 * MIB)
     content = b"x" * (8 * MIB)
@@ -205,6 +206,25 @@ def test_a_batch_of_large_entries_holds_few_bytes_at_once(counting: FaultyS3) ->
     asyncio.run(use())
     assert counting.count("PUT") == 20
     assert counting.most <= 8  # 64 MiB
+
+
+def test_row_43_parts_that_are_sent_at_once_never_share_what_they_read_from(counting: FaultyS3) -> None:
+    # Each part is bytes of its own before its request begins, and each comes in the order in which it was cut.
+    store = store_of(counting, **SMALLEST)
+    content = bytes(range(256)) * (3 * PART // 256 + 1)
+    once, sent = store._writing._requests.once, dict[int, Any]()
+
+    def watched(operation: str, **parameters: Any) -> Effect[Any]:
+        if operation == "upload_part":
+            sent[parameters["PartNumber"]] = parameters["Body"]
+        return once(operation, **parameters)
+
+    store._writing._requests.once = watched  # type: ignore[method-assign]
+    for colour in ("sync", "async"):
+        sent.clear()
+        write(store, colour, content)
+        assert all(type(body) is bytes for body in sent.values())
+        assert b"".join(body for _, body in sorted(sent.items())) == content
 
 
 def test_a_huge_entry_and_small_ones_do_not_wait_for_each_other_for_ever(counting: FaultyS3) -> None:
@@ -222,8 +242,8 @@ def test_a_huge_entry_and_small_ones_do_not_wait_for_each_other_for_ever(countin
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_what_is_too_large_is_refused_before_anything_is_sent(colour: str, counting: FaultyS3) -> None:
-    # Row 53; in bytes, not in characters.
+def test_row_53_what_is_too_large_is_refused_before_anything_is_sent(colour: str, counting: FaultyS3) -> None:
+    # In bytes, not in characters.
     store = store_of(counting, max_bytes=100)
     for content in ("x" * 101, "ä" * 51, b"x" * 101):
         entries = [StoreEntry("key", content)]
@@ -237,7 +257,7 @@ def test_what_is_too_large_is_refused_before_anything_is_sent(colour: str, count
 @pytest.mark.parametrize(
     "options", [{"part_bytes": PART - 1}, {"part_bytes": 9 * MIB}, {"max_bytes": 0}, {"max_bytes": 10_000 * PART + 1}]
 )
-def test_sizes_that_the_protocol_does_not_allow_are_refused(options: dict[str, Any]) -> None:
+def test_row_53_sizes_that_the_protocol_does_not_allow_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         S3ToolResultStore("bucket", **options)
 
@@ -251,10 +271,9 @@ LARGE = 100 * MIB
     [(0, 0.1), (LARGE // 2, 0.1), (-1000, 0.1), (LARGE - 10, 0.1), (LARGE + 5, 0.1)],
     ids=["beginning", "middle", "before the end", "at the end", "beyond"],
 )
-def test_a_page_of_a_large_ascii_entry_fetches_little(
+def test_row_59_a_page_of_a_large_ascii_entry_fetches_little(
     offset: int, most: float, colour: str, counting: FaultyS3
 ) -> None:
-    # Row 59.
     store = store_of(counting)
     content = (b"0123456789abcdef" * (LARGE // 16)).decode()
     counting.objects[f"/{BUCKET}/haybaler/key"] = content.encode(), _said(content)
@@ -267,7 +286,7 @@ def test_a_page_of_a_large_ascii_entry_fetches_little(
     [(0, 0.1), (50_000, 0.4), (1_000_000, 5), (-1000, 0.2), (-60_000, 0.4)],
     ids=["first", "near", "later", "last", "nearly last"],
 )
-def test_a_page_of_a_large_entry_of_any_script_fetches_no_more_than_it_must(
+def test_row_59_a_page_of_a_large_entry_of_any_script_fetches_no_more_than_it_must(
     offset: int, most: float, counting: FaultyS3
 ) -> None:
     store = store_of(counting)
@@ -278,10 +297,10 @@ def test_a_page_of_a_large_entry_of_any_script_fetches_no_more_than_it_must(
 
 
 @pytest.mark.parametrize("content", ["", "short", "ä" * 100_000, "x" * 200_000, b"", b"\xff" * 200_000])
-def test_pages_are_the_same_on_real_servers(
+def test_rows_35_and_36_pages_are_the_same_on_real_servers(
     content: str | bytes, rclone: S3Server, seaweedfs: S3Server, prefix: str
 ) -> None:
-    # Rows 35 and 36: also where ranged answers carry the checksum of the whole.
+    # Also where ranged answers carry the checksum of the whole.
     for server in (rclone, seaweedfs):
         with store_of(server, prefix) as store:
             reference = store.write(key="key", content=content)

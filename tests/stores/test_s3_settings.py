@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from haybaler.errors import (
     NotSerializableError,
     ReferenceNotFoundError,
     StoreConfigurationError,
+    StoreError,
 )
 from haybaler.stores.registry import store_from_url
 from haybaler_s3 import S3ToolResultStore
@@ -75,7 +77,7 @@ def test_credentials_that_are_no_secrets_are_refused_at_once_and_not_repeated(na
 
 
 def test_a_url_names_bucket_prefix_and_options(rclone: S3Server, prefix: str) -> None:
-    options = "max_concurrency=3&path_style=true&read_timeout=7.5"
+    options = "max_concurrency=3&path_style=true&read_timeout=7.5&min_bytes_per_second=1000"
     url = f"s3://{BUCKET}/{prefix}/inner?endpoint_url={rclone.endpoint}&{options}"
     with store_from_url(url) as store:
         assert isinstance(store, S3ToolResultStore)
@@ -84,6 +86,7 @@ def test_a_url_names_bucket_prefix_and_options(rclone: S3Server, prefix: str) ->
         assert rclone.keys(prefix) == [f"{prefix}/inner/key"]
     settings = store.to_dict()["init_parameters"]
     assert (settings["max_concurrency"], settings["path_style"], settings["read_timeout"]) == (3, True, 7.5)
+    assert settings["min_bytes_per_second"] == 1000
 
 
 def test_a_url_without_a_prefix_has_the_usual_one() -> None:
@@ -126,6 +129,7 @@ def test_a_url_with_credentials_or_mistakes_is_refused_without_repeating_it(url:
         {"max_concurrency": 0},
         {"attempts": 0},
         {"read_timeout": 0},
+        {"min_bytes_per_second": 0},
         {"connect_timeout": -1},
     ],
     ids=str,
@@ -159,21 +163,42 @@ def test_a_server_of_ones_own_needs_no_region(rclone: S3Server, prefix: str, mon
         assert store.read(store.write(key="key", content="content")) == "content"
 
 
-# Row 35: what not every server knows is only used with Amazon's.
-def test_checksums_and_addressing_fit_the_server() -> None:
+# What not every server knows is only used with Amazon's.
+def test_row_35_checksums_and_addressing_fit_the_server() -> None:
     amazon, own = (S3ToolResultStore("b", endpoint_url=url).to_dict()["init_parameters"] for url in (None, "https://h"))
     assert (amazon["checksums"], amazon["path_style"]) == ("when_supported", False)
     assert (own["checksums"], own["path_style"]) == ("when_required", True)
 
 
-def test_the_longest_key_is_far_shorter_than_servers_allow(rclone: S3Server, prefix: str) -> None:
-    # Rows 48 and 50: at most 512 characters, in parts of at most 81, none of them empty or dots.
+def test_rows_48_and_50_the_longest_key_is_far_shorter_than_servers_allow(rclone: S3Server, prefix: str) -> None:
+    # At most 512 characters, in parts of at most 81, none of them empty or dots.
     with S3ToolResultStore(BUCKET, prefix=prefix, endpoint_url=rclone.endpoint).scoped("a//../ä b+%&?#:" * 3) as store:
         reference = store.write(key="../" * 1000 + "+ %&?#:\n'\"\\NFÄ", content="content")
         (key,) = rclone.keys(prefix)
         assert reference == f"s3://{BUCKET}/{key}"
         assert all(0 < len(part) <= 81 and part.strip(".") and part.isascii() for part in key.split("/"))
         assert store.read(reference) == "content"
+
+
+HOSTILE = ["../../other", "..", "/", "//", "/etc", "a/../..", "%2e%2e%2f", "@other/key", "\\..\\", "\0/..", "!mark"]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=repr)
+def test_row_49_no_key_and_no_scope_leads_out_of_its_own_scope(text: str, rclone: S3Server, prefix: str) -> None:
+    with S3ToolResultStore(BUCKET, prefix=prefix, endpoint_url=rclone.endpoint).scoped("mine") as store:
+        reference = store.write(key=text, content="by key")
+        (key,) = rclone.keys(prefix)
+        assert key.startswith(f"{prefix}/@mine/")
+        assert key.count("/") == prefix.count("/") + 2
+        with suppress(ConfigurationError):  # refused is as good
+            store.scoped(text).write(key="key", content="by scope")
+        assert all(key.startswith(f"{prefix}/@mine/") for key in rclone.keys(prefix))
+        assert store.read(reference) == "by key"
+        other = S3ToolResultStore(BUCKET, prefix=prefix, endpoint_url=rclone.endpoint).scoped("other")
+        with pytest.raises(StoreError):
+            other.read(reference)
+        with pytest.raises(StoreError):
+            store.read(f"{store.reference('key').rpartition('/')[0]}/{text}/@other/key")
 
 
 def test_an_entry_is_an_ordinary_object_with_its_content_type(rclone: S3Server, prefix: str) -> None:

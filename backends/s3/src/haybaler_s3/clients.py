@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -12,10 +12,12 @@ from aiobotocore.client import AioBaseClient
 from aiobotocore.session import AioSession
 from botocore.client import BaseClient
 
+from haybaler.deadlines import WaitedTooLong, run_within
 from haybaler.effects import Effect
 from haybaler.errors import AsyncOnlyStoreError, ConfigurationError, StoreConfigurationError
 from haybaler.workers import PerLoop, run_in_worker
 from haybaler_s3.abandoned import abandon
+from haybaler_s3.failures import asks_to_slow_down, was_repeated
 from haybaler_s3.links import LoopLink, ThreadLink
 from haybaler_s3.pacing import Room
 from haybaler_s3.sessions import Sessions, core_of, open_sync_client
@@ -75,8 +77,39 @@ class Clients:
             return run(client)
 
     async def _run_async(self, run: Callable[[Any], R], run_async: Callable[[Any], Awaitable[R]]) -> R:
-        async with self._loops.get().lent() as client:
-            return await (run_in_worker(self._run, run) if self._sync_only else run_async(client))
+        link = self._loops.get()
+        async with link.lent() as client:
+            try:
+                result = await (run_in_worker(self._run, run) if self._sync_only else run_async(client))
+            except Exception as error:
+                link.turns.heard(slow_down=asks_to_slow_down(error))
+                raise
+            link.turns.heard(slow_down=was_repeated(result))
+            return result
+
+    def within(self, seconds: float, function: Callable[[], R], undo: Callable[[R], object] = lambda _: None) -> R:
+        """
+        Call what a synchronous caller waits for no longer than so long.
+
+        :param seconds: How long to wait.
+        :param function: Makes a request with the synchronous client.
+        :param undo: Takes what comes too late.
+        :returns: What it returned.
+        :raises TimeoutError: If it has not returned in time.
+        """
+        late = Event()
+
+        def call() -> R:
+            result = function()
+            if late.is_set():
+                undo(result)
+            return result
+
+        try:
+            return run_within(call, seconds, room=self._thread_link().calls)
+        except WaitedTooLong:
+            late.set()
+            raise TimeoutError from None
 
     def open(self) -> Effect[None]:
         """Open the client, so that the first request need not."""
@@ -125,9 +158,9 @@ class Clients:
 
     def _open_thread_link(self) -> ThreadLink:
         if self._given_sync is not None:
-            return ThreadLink(self._given_sync, lambda: None)
+            return ThreadLink(self._given_sync, lambda: None, limit=self._settings.max_concurrency)
         client = open_sync_client(self._settings.client_arguments())
-        return ThreadLink(client, client.close)
+        return ThreadLink(client, client.close, limit=self._settings.max_concurrency)
 
 
 def _ready(client: Any) -> Callable[[AsyncExitStack], Awaitable[Any]]:

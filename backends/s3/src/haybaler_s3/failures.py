@@ -66,6 +66,12 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[StoreError], str], ...] = 
         StoreConfigurationError,
         "there are no credentials",
     ),
+    (
+        # Some servers send with a part the checksum of the whole; a store's own clients do not look at it.
+        (client_errors.FlexibleChecksumError,),
+        StoreConfigurationError,
+        'the checksum is not that of the answer; make the client with `response_checksum_validation="when_required"`',
+    ),
     ((client_errors.SSLError,), StoreConfigurationError, "the server's certificate cannot be verified"),
     (
         (client_errors.ConnectTimeoutError, client_errors.ReadTimeoutError, TimeoutError),
@@ -85,17 +91,8 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[StoreError], str], ...] = 
 )
 
 
-_PASSING = frozenset(
-    {
-        "SlowDown",
-        "InternalError",
-        "ServiceUnavailable",
-        "Throttling",
-        "TooManyRequests",
-        "OperationAborted",
-        "ConditionalRequestConflict",
-    }
-)
+_TOO_MUCH = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException", "TooManyRequests"})
+_PASSING = _TOO_MUCH | {"InternalError", "OperationAborted", "ConditionalRequestConflict"}
 # What a server means by a status, whatever it calls the error.
 _REFUSED = {401: "the server refuses the credentials", 403: "the credentials have no permission for it"}
 # A ready client in another loop than its own.
@@ -147,6 +144,20 @@ def passing(error: Exception) -> bool:
     return isinstance(mapped(error, action="use the server"), StoreUnavailableError)
 
 
+def asks_to_slow_down(error: Exception) -> bool:
+    """Whether an error is a server's that has too much to do."""
+    return isinstance(error, client_errors.ClientError) and (
+        str(error.response.get("Error", {}).get("Code")) in _TOO_MUCH
+        or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in {429, 503}
+    )
+
+
+def was_repeated(result: object) -> bool:
+    """Whether the client library has got an answer only after further attempts; it does not tell why."""
+    answer = result[0] if isinstance(result, tuple) else result
+    return isinstance(answer, dict) and bool(answer.get("ResponseMetadata", {}).get("RetryAttempts"))
+
+
 def of_transport(error: Exception) -> bool:
     """
     Whether an error is the HTTP library's own, which the client has neither mapped nor tried again.
@@ -176,5 +187,7 @@ def _of_client(error: Exception) -> tuple[type[StoreError] | None, str]:
         if isinstance(error, kinds):
             return kind, reason
     if of_transport(error):
+        if "Timeout" in type(error).__name__:
+            return StoreTimeoutError, "the server did not answer in time"
         return StoreUnavailableError, "the server cannot be reached, or broke off"
     return None, ""

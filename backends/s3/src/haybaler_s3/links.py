@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any
 from weakref import finalize
 
 import anyio
 
-from haybaler_s3.pacing import Room, StartGate
+from haybaler_s3.pacing import Room, StartGate, Turns
 
 Opening = Callable[[AsyncExitStack], Awaitable[Any]]
 
@@ -27,7 +27,7 @@ class LoopLink:
         self._opening = opening
         self._abandon = abandon
         self._loop = asyncio.get_running_loop()
-        self._turns = anyio.Semaphore(limit, fast_acquire=True)
+        self.turns = Turns(limit)
         self._gate = StartGate()
         self._lock = anyio.Lock(fast_acquire=True)
         self._lifetime: AsyncGenerator[Any, None] | None = None
@@ -46,7 +46,7 @@ class LoopLink:
         """
         self._users += 1
         try:
-            async with self._turns:
+            async with self.turns.taken():
                 client = await self._opened()
                 await self._gate.passed()
                 yield client
@@ -95,9 +95,11 @@ class ThreadLink:
 
     :param client: A synchronous client.
     :param close: Closes it.
+    :param limit: The most requests in flight, those included that nobody waits for any more.
     """
 
-    def __init__(self, client: Any, close: Callable[[], None]) -> None:
+    def __init__(self, client: Any, close: Callable[[], None], *, limit: int) -> None:
+        self.calls = BoundedSemaphore(limit)
         self._client = client
         self._close = close
         self._lock = Lock()

@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import anyio
 from botocore.exceptions import ClientError
 
-from haybaler.effects import Steps, await_effect, computed
+from haybaler.effects import Effect, Steps, await_effect, computed
 from haybaler.errors import StoreUnavailableError
 from haybaler.stores.driver import Content, page_of, page_start
 from haybaler.stores.page_scan import PageScan
 from haybaler.stores.protocol import StorePage
+from haybaler_s3.deadlines import Deadline, body_seconds, request_seconds
 from haybaler_s3.failures import mapped
 from haybaler_s3.lifespan import Keeper
 from haybaler_s3.records import BINARY, Record, corrupt
@@ -114,26 +116,11 @@ class Reading:
         return _record(answer), chunks
 
     def _fetched(self, key: str, span: tuple[int, int] | None = None) -> Steps[tuple[dict[str, Any], list[bytes]]]:
-        ranged = {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
-
-        def run(client: Any) -> tuple[dict[str, Any], list[bytes]]:
-            answer = client.get_object(Bucket=self._settings.bucket, Key=key, **ranged)
-            try:
-                return answer, _read(answer["Body"])
-            except Exception as error:
-                raise _BrokenBodyError from error
-
-        async def run_async(client: Any) -> tuple[dict[str, Any], list[bytes]]:
-            answer = await client.get_object(Bucket=self._settings.bucket, Key=key, **ranged)
-            try:
-                return answer, await _read_async(answer["Body"])
-            except Exception as error:
-                raise _BrokenBodyError from error
-
+        effect = self._fetching(key, {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"})
         cause: BaseException | None = None
         for attempt in range(1, self._settings.attempts + 1):
             try:
-                answer, chunks = yield from self._requests.repeated(self._requests.clients.request(run, run_async))
+                answer, chunks = yield from self._requests.repeated(effect)
             except _BrokenBodyError as error:
                 cause = error.__cause__
             else:
@@ -143,6 +130,32 @@ class Reading:
         if isinstance(cause, Exception):
             raise mapped(cause, action="read an entry")
         raise StoreUnavailableError("Could not read an entry: the server broke off.")
+
+    def _fetching(self, key: str, ranged: dict[str, str]) -> Effect[tuple[dict[str, Any], list[bytes]]]:
+        def ask(client: Any) -> Any:
+            return client.get_object(Bucket=self._settings.bucket, Key=key, **ranged)
+
+        def run(client: Any) -> tuple[dict[str, Any], list[bytes]]:
+            seconds = request_seconds(self._settings, 0)
+            answer = self._requests.clients.within(seconds, lambda: ask(client), lambda late: late["Body"].close())
+            try:
+                return answer, _read(answer["Body"], Deadline(self._patience(answer)))
+            except Exception as error:
+                raise _BrokenBodyError from error
+
+        async def run_async(client: Any) -> tuple[dict[str, Any], list[bytes]]:
+            with anyio.fail_after(request_seconds(self._settings, 0)):
+                answer = await ask(client)
+            try:
+                with anyio.fail_after(self._patience(answer)):
+                    return answer, await _read_async(answer["Body"])
+            except Exception as error:
+                raise _BrokenBodyError from error
+
+        return self._requests.clients.request(run, run_async)
+
+    def _patience(self, answer: dict[str, Any]) -> float:
+        return body_seconds(self._settings, answer["ContentLength"])
 
 
 def _record(answer: dict[str, Any]) -> Record:
@@ -160,11 +173,14 @@ def _size_of_object(answer: dict[str, Any]) -> str | None:
     return None if is_part else str(answer["ContentLength"])
 
 
-def _read(body: Any) -> list[bytes]:
+def _read(body: Any, deadline: Deadline) -> list[bytes]:
+    # The client's own reads return when they have all that they were asked for, which may be never.
+    read = getattr(getattr(body, "_raw_stream", None), "read1", body.read)
     chunks = []
     try:
-        while chunk := body.read(CHUNK):
+        while chunk := read(CHUNK):
             chunks.append(chunk)
+            deadline.check()
     finally:
         body.close()
     return chunks

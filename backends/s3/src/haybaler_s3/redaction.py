@@ -6,7 +6,6 @@ own. So nothing is looked for in these texts; they are left out.
 """
 
 import re
-from collections.abc import Iterator
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -46,12 +45,15 @@ def of_unsendable_header(error: BaseException) -> bool:
     return any(type(link) is ValueError and _HEADER.search(str(link)) for link in _chain(error))
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    for _ in range(_LONGEST_CHAIN):
-        if error is None:
-            return
-        yield error
-        error = error.__cause__ or error.__context__
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error with its causes and the contexts of all of them, whether a traceback would show them or not."""
+    found = [error]
+    for link in found:
+        near = (link.__cause__, link.__context__)
+        found += [other for other in near if other is not None and not any(other is known for known in found)]
+        if len(found) > _LONGEST_CHAIN:
+            break
+    return list({id(link): link for link in found}.values())
 
 
 def _redact_answer(error: ClientError) -> None:

@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 from haybaler.effects import Effect, Steps, await_effect
 from haybaler.workers import unbroken
 from haybaler_s3.clients import Clients
+from haybaler_s3.deadlines import request_seconds
 from haybaler_s3.failures import of_transport
 from haybaler_s3.settings import Settings
 
@@ -51,15 +52,25 @@ class Requests:
         :param parameters: Its arguments, without the bucket.
         :returns: The effect; it raises what the client raises.
         """
+        seconds = request_seconds(self.settings, self._size(parameters))
 
-        def run(client: Any) -> Any:
+        def ask(client: Any) -> Any:
             return getattr(client, operation)(Bucket=self.settings.bucket, **parameters)
 
+        def run(client: Any) -> Any:
+            return self.clients.within(seconds, lambda: ask(client))
+
         async def run_async(client: Any) -> Any:
-            request = run(client)
-            return await (unbroken(request, seconds=GRACE) if operation in _CHANGING else request)
+            with anyio.fail_after(seconds):
+                request = ask(client)
+                return await (unbroken(request, seconds=GRACE) if operation in _CHANGING else request)
 
         return self.clients.request(run, run_async)
+
+    def _size(self, parameters: dict[str, Any]) -> int:
+        # To put an upload together takes a server the longer the more there is; it may trickle meanwhile.
+        parts = parameters.get("MultipartUpload", {}).get("Parts", ())
+        return len(parameters.get("Body", b"")) + len(parts) * self.settings.part_bytes
 
     def send(self, operation: str, **parameters: Any) -> Steps[Any]:
         """

@@ -44,6 +44,7 @@ class Settings:
     :param ttl: Seconds that an entry lives at least from its last write or read on, or None.
     :param connect_timeout: Seconds for making a connection.
     :param read_timeout: Seconds without a byte of the answer.
+    :param min_bytes_per_second: What a transfer of content has to reach, or it is given up.
     :param attempts: How often a request that may succeed the next time is tried in all.
     """
 
@@ -64,6 +65,7 @@ class Settings:
     ttl: float | None
     connect_timeout: float
     read_timeout: float
+    min_bytes_per_second: int
     attempts: int
 
     def __post_init__(self) -> None:
@@ -83,8 +85,11 @@ class Settings:
         if not 0 < self.max_bytes <= _MOST_PARTS * self.part_bytes:
             raise ConfigurationError(f"`max_bytes` must be from 1 to {_MOST_PARTS} times `part_bytes`.")
         timeouts = (self.connect_timeout, self.read_timeout)
-        if min(self.max_concurrency, self.attempts) < 1 or not all(0 < seconds <= _LONGEST for seconds in timeouts):
-            raise ConfigurationError("`max_concurrency`, `attempts` and the timeouts must be positive and finite.")
+        numbers = (self.max_concurrency, self.attempts, self.min_bytes_per_second)
+        if min(numbers) < 1 or not all(0 < seconds <= _LONGEST for seconds in timeouts):
+            raise ConfigurationError(
+                "`max_concurrency`, `attempts`, `min_bytes_per_second` and the timeouts must be positive and finite."
+            )
 
     def client_arguments(self) -> dict[str, Any]:
         """

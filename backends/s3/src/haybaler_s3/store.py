@@ -67,6 +67,8 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         most; None for ever. What has expired reads as absent, and goes with the next `sweep`.
     :param connect_timeout: Seconds for making a connection.
     :param read_timeout: Seconds without a byte of the answer.
+    :param min_bytes_per_second: What a transfer of content has to reach on the whole, or it is given up: a request
+        takes no longer than its timeouts and its size at this rate allow.
     :param attempts: How often a request that may succeed the next time is tried in all.
     :raises ConfigurationError: If a parameter is not usable.
     """
@@ -94,6 +96,7 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         ttl: float | timedelta | None = None,
         connect_timeout: float = 5.0,
         read_timeout: float = 20.0,
+        min_bytes_per_second: int = 16 * 1024,
         attempts: int = 4,
     ) -> None:
         self._settings_of_store = Settings(
@@ -114,6 +117,7 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
             ttl=time_to_live(ttl),
             connect_timeout=connect_timeout,
             read_timeout=read_timeout,
+            min_bytes_per_second=min_bytes_per_second,
             attempts=attempts,
         )
         self._clients = Clients(self._settings_of_store, session=session, client=client, sync_client=sync_client)
@@ -141,9 +145,8 @@ class S3ToolResultStore(S3Housekeeping, BaseToolResultStore):
         """
         options: dict[str, Any] = {
             **dict.fromkeys(("endpoint_url", "region_name", "checksums"), str),
-            **dict.fromkeys(
-                ("max_concurrency", "multipart_bytes", "part_bytes", "max_bytes", "max_scope_bytes", "attempts"), int
-            ),
+            **dict.fromkeys(("max_concurrency", "multipart_bytes", "part_bytes", "max_bytes", "max_scope_bytes"), int),
+            **dict.fromkeys(("min_bytes_per_second", "attempts"), int),
             **dict.fromkeys(("connect_timeout", "read_timeout", "ttl"), float),
             "path_style": boolean,
         }
