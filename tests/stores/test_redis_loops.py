@@ -182,7 +182,7 @@ def test_rows_7_and_29_a_ready_client_is_left_alone_when_its_loop_is_closed(valk
     del store
     gc.collect()
     assert valkey.connections() == 1
-    abandon(client)
+    abandon(client, ())
     until(lambda: valkey.connections() == 0)
 
 
