@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 import anyio
-from redis.exceptions import ReadOnlyError, ResponseError
+from redis.exceptions import ClusterError, ReadOnlyError, ResponseError
 
 from haybaler.effects import Effect, Steps, await_effect
 from haybaler.errors import StoreError
@@ -22,6 +22,8 @@ R = TypeVar("R")
 # Seconds before the second attempt, doubled for each further one, up to the longest.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
+# Seconds before a cluster that is down for the moment is asked again, as redis-py itself would wait.
+CLUSTER_PAUSE = 0.25
 # Seconds for which a cancellation waits for a round trip that changes something; one of a few megabytes takes some
 # milliseconds. The connection is as good as before then, too.
 GRACE = 1.0
@@ -56,7 +58,7 @@ def carried_out(
             break
         if any(isinstance(reply, ReadOnlyError) for reply in needed):
             yield from await_effect(clients.drop_idle())
-        yield from await_effect(_pause(attempt))
+        yield from await_effect(_pause(attempt, needed))
         results = yield from _attempt(clients, [commands[index] for index in failed], writes=writes)
         for index, result in zip(failed, results, strict=True):
             replies[index] = result
@@ -79,7 +81,8 @@ def repeated(clients: Clients, action: Callable[[], Steps[R]], *, retries: int) 
             found = (yield from _looked_around(clients)) if clients.clustered and is_lost(error) else None
             if found is not None or not _again(error, attempt):
                 raise
-        yield from await_effect(_pause(attempt))
+            failure = error
+        yield from await_effect(_pause(attempt, [failure]))
     return (yield from action())
 
 
@@ -120,6 +123,8 @@ def _is_refusal(reply: Reply) -> bool:
     return isinstance(reply, ResponseError)  # what is lost is an error of the connection
 
 
-def _pause(attempt: int) -> Effect[None]:
+def _pause(attempt: int, replies: Sequence[Reply]) -> Effect[None]:
     seconds = min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    if any(isinstance(reply, ClusterError) for reply in replies):
+        seconds = max(seconds, CLUSTER_PAUSE)
     return Effect(lambda: time.sleep(seconds), lambda: anyio.sleep(seconds))

@@ -93,7 +93,7 @@ _WITH_TEXT = (redis_errors.ResponseError, redis_errors.ConnectionError, RuntimeE
 _LOST = (
     redis_errors.ConnectionError,
     redis_errors.TimeoutError,
-    redis_errors.ClusterDownError,
+    redis_errors.ClusterError,  # sent to and fro, or down
     redis_errors.SlotNotCoveredError,
 )
 _QUOTES_ARGUMENTS = "with args beginning with"
