@@ -114,8 +114,7 @@ def carry_out(
     :param first: The plan's first batch, if it has been chosen on the event loop, where the rest is done too then.
     :returns: Steps that end in the new conversation, or None if nothing was replaced.
     """
-    written: list[str] = []
-    done: dict[int, Outcome] = {}  # of the batch that is being written
+    done: dict[int, Outcome] = {}  # of the last batch; what came of others, the plan knows
     quick = first is not None
     try:
         while first or not plan.is_complete:
@@ -124,7 +123,6 @@ def carry_out(
             if items:
                 done.clear()
                 outcomes = yield from await_effect(write_items(store, items, timeout=timeout, done=done))
-                written += _references(outcomes)
                 # Behind what other runs have to choose: their writes should begin, the pointers are not urgent.
                 if quick or (plan.is_predictable and len(items) <= _INLINE_ITEMS):
                     yield from in_turn(plan.settle, outcomes)
@@ -135,7 +133,7 @@ def carry_out(
     except GeneratorExit:
         raise  # abandoned together with its event loop: nothing can be awaited any more
     except BaseException:
-        in_vain = dict.fromkeys([*written, *_references(done.values()), *plan.references_in_flight()])
+        in_vain = dict.fromkeys([*_references(done.values()), *plan.references_in_flight()])
         yield from await_effect(delete_quietly(store, list(in_vain)))
         raise
     log_failures(plan.failures, store)
