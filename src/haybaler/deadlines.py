@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextvars import copy_context
+from functools import partial
 from threading import BoundedSemaphore, Thread
 from time import monotonic
 from typing import TypeVar
@@ -14,7 +15,9 @@ class WaitedTooLong(Exception):  # noqa: N818 - caught where it is told from the
     """A call has not returned in time."""
 
 
-def run_within(function: Callable[[], R], seconds: float, *, room: BoundedSemaphore) -> R:
+def run_within(
+    function: Callable[[], R], seconds: float, *, room: BoundedSemaphore, undo: Callable[[R], object] | None = None
+) -> R:
     """
     Call a blocking function for a synchronous caller who stops waiting after a while.
 
@@ -24,6 +27,7 @@ def run_within(function: Callable[[], R], seconds: float, *, room: BoundedSemaph
     :param function: What to call.
     :param seconds: How long to wait, for a place and for the function.
     :param room: How many calls there may be at once, the abandoned ones included.
+    :param undo: Takes what comes too late.
     :returns: What the function returned.
     :raises WaitedTooLong: If it has not returned in time.
     """
@@ -47,5 +51,12 @@ def run_within(function: Callable[[], R], seconds: float, *, room: BoundedSemaph
         room.release()
         raise
     if not wait([call], timeout=max(deadline - monotonic(), 0)).done:
+        if undo is not None:
+            call.add_done_callback(partial(_undo, undo))
         raise WaitedTooLong
     return call.result()
+
+
+def _undo(undo: Callable[[R], object], call: "Future[R]") -> None:
+    if call.exception() is None:
+        undo(call.result())

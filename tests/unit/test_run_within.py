@@ -1,11 +1,14 @@
 """A synchronous caller stops waiting after a while; the call goes on by itself, and is counted."""
 
 import threading
+from concurrent.futures import Future
 from contextvars import ContextVar
 from threading import BoundedSemaphore, Event
+from types import SimpleNamespace
 
 import pytest
 
+from haybaler import deadlines
 from haybaler.deadlines import WaitedTooLong, run_within
 
 
@@ -42,6 +45,36 @@ def test_a_call_that_hangs_keeps_its_place_until_it_ends() -> None:
         run_within(lambda: "result", 0.01, room=room)
     go_on.set()
     assert run_within(ended.is_set, 10, room=room)
+
+
+def test_what_comes_too_late_is_undone_whenever_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, go_on, taken_back = BoundedSemaphore(1), Event(), Event()
+    undone: list[str] = []
+
+    def late() -> str:
+        assert go_on.wait(10)
+        return "result"
+
+    def undo(result: str) -> None:
+        undone.append(result)
+        taken_back.set()
+
+    with pytest.raises(WaitedTooLong):
+        run_within(late, 0.01, room=room, undo=undo)
+    go_on.set()
+    assert taken_back.wait(10)
+
+    def wait_no_longer(calls: list["Future[str]"], timeout: float) -> SimpleNamespace:
+        calls[0].result(10)  # it ends between the end of the waiting and what follows
+        return SimpleNamespace(done=set())
+
+    monkeypatch.setattr(deadlines, "wait", wait_no_longer)
+    with pytest.raises(WaitedTooLong):
+        run_within(late, 10, room=room, undo=undo)
+    assert undone == ["result", "result"]
+    monkeypatch.undo()
+    assert run_within(late, 10, room=room, undo=undo) == "result"
+    assert len(undone) == 2
 
 
 def test_a_thread_that_cannot_be_started_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from threading import Event, Lock
+from threading import Lock
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -87,7 +87,7 @@ class Clients:
             link.turns.heard(slow_down=was_repeated(result))
             return result
 
-    def within(self, seconds: float, function: Callable[[], R], undo: Callable[[R], object] = lambda _: None) -> R:
+    def within(self, seconds: float, function: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
         """
         Call what a synchronous caller waits for no longer than so long.
 
@@ -97,18 +97,9 @@ class Clients:
         :returns: What it returned.
         :raises TimeoutError: If it has not returned in time.
         """
-        late = Event()
-
-        def call() -> R:
-            result = function()
-            if late.is_set():
-                undo(result)
-            return result
-
         try:
-            return run_within(call, seconds, room=self._thread_link().calls)
+            return run_within(function, seconds, room=self._thread_link().calls, undo=undo)
         except WaitedTooLong:
-            late.set()
             raise TimeoutError from None
 
     def open(self) -> Effect[None]:
