@@ -15,7 +15,7 @@ from haybaler.workers import unbroken
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import Command
 from haybaler_redis.exchange import Reply, exchange
-from haybaler_redis.failures import is_lost, is_passing, is_timeout, is_whole_cluster
+from haybaler_redis.failures import is_lost, is_passing, is_timeout, is_whole_cluster, mapped, presentable
 
 R = TypeVar("R")
 
@@ -84,6 +84,23 @@ def repeated(clients: Clients, action: Callable[[], Steps[R]], *, retries: int) 
             failure = error
         yield from await_effect(_pause(attempt, [failure]))
     return (yield from action())
+
+
+def answered(clients: Clients, effect: Effect[R], *, retries: int, action: str) -> Steps[R]:
+    """
+    Have something asked, again as `repeated` does, and raise what its failure means.
+
+    :param clients: The clients.
+    :param effect: Asks it.
+    :param retries: The most further attempts.
+    :param action: What is being done, as a phrase that completes "Could not ...".
+    :returns: The answer.
+    :raises StoreError: If all attempts failed.
+    """
+    try:
+        return (yield from repeated(clients, lambda: await_effect(effect), retries=retries))
+    except Exception as error:  # noqa: BLE001 - it is raised, mapped
+        raise mapped(error, action=action) from presentable(error)
 
 
 def _attempt(clients: Clients, commands: Sequence[Command], *, writes: bool) -> Steps[list[Reply]]:

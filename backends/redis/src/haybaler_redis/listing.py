@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from haybaler.effects import Steps, await_effect
+from haybaler.effects import Steps
 from haybaler.errors import CorruptEntryError, ReferenceNotFoundError, StoreUnavailableError
 from haybaler.stores.inventory import EntryPage, StoredEntry
-from haybaler_redis.attempts import carried_out, repeated
+from haybaler_redis.attempts import answered, carried_out
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import FLUSH_COMMANDS, get_range, size_of
 from haybaler_redis.exchange import nodes
-from haybaler_redis.failures import mapped, presentable
+from haybaler_redis.failures import mapped
 from haybaler_redis.records import HEADER_BYTES, Header, corrupt
 from haybaler_redis.scanning import path_in, pattern_of, process_of, scan, sorted_out
 
@@ -119,11 +119,8 @@ class Listing:
         return StoredEntry(path, max(size - HEADER_BYTES, 0) if isinstance(size, int) else 0)
 
     def _asked(self, request: Any) -> Steps[Any]:
-        try:
-            effect = self.clients.request(request)
-            return (yield from repeated(self.clients, lambda: await_effect(effect), retries=self.retries))
-        except Exception as error:  # noqa: BLE001 - it is raised, mapped
-            raise mapped(error, action="list entries") from presentable(error)
+        effect = self.clients.request(request)
+        return (yield from answered(self.clients, effect, retries=self.retries, action="list entries"))
 
 
 def _described(path: str, header: Header) -> StoredEntry | None:

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from haybaler.effects import Steps, await_effect
+from haybaler.effects import Steps
 from haybaler.errors import StoreUnavailableError
 from haybaler.stores.protocol import DeletedScope
-from haybaler_redis.attempts import carried_out, repeated
+from haybaler_redis.attempts import answered, carried_out
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import BULK_KEYS, FLUSH_COMMANDS, size_of, unlink
 from haybaler_redis.exchange import nodes
-from haybaler_redis.failures import mapped, presentable
+from haybaler_redis.failures import mapped
 from haybaler_redis.records import HEADER_BYTES
 from haybaler_redis.scanning import pattern_of, process_of, scan, sorted_out
 
@@ -90,8 +90,5 @@ class Removing:
         return DeletedScope(sum(removed), sum(max(size - HEADER_BYTES, 0) for size in sized))
 
     def _asked(self, request: Any) -> Steps[Any]:
-        try:
-            effect = self.clients.request(request)
-            return (yield from repeated(self.clients, lambda: await_effect(effect), retries=self.retries))
-        except Exception as error:  # noqa: BLE001 - it is raised, mapped
-            raise mapped(error, action="delete a scope") from presentable(error)
+        effect = self.clients.request(request)
+        return (yield from answered(self.clients, effect, retries=self.retries, action="delete a scope"))

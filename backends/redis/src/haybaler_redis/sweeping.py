@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from haybaler.effects import Steps, await_effect
+from haybaler.effects import Steps
 from haybaler.stores.inventory import SweepReport
-from haybaler_redis.attempts import carried_out, repeated
+from haybaler_redis.attempts import answered, carried_out
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import FLUSH_COMMANDS, Command, size_of, unlink
 from haybaler_redis.counting import SUFFIX
 from haybaler_redis.exchange import nodes
-from haybaler_redis.failures import mapped, presentable
+from haybaler_redis.failures import mapped
 from haybaler_redis.scanning import pattern_of, scan, sorted_out
 
 
@@ -67,8 +67,5 @@ class Sweeping:
         return (yield from carried_out(self.clients, commands, retries=self.retries)) if commands else []
 
     def _asked(self, request: Any) -> Steps[Any]:
-        try:
-            effect = self.clients.request(request)
-            return (yield from repeated(self.clients, lambda: await_effect(effect), retries=self.retries))
-        except Exception as error:  # noqa: BLE001 - it is raised, mapped
-            raise mapped(error, action="sweep a scope") from presentable(error)
+        effect = self.clients.request(request)
+        return (yield from answered(self.clients, effect, retries=self.retries, action="sweep a scope"))

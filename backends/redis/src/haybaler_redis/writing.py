@@ -11,7 +11,7 @@ from haybaler.errors import EntryTooLargeError, StoreError, StoreFullError, Stor
 from haybaler.stores.driver import Content
 from haybaler.stores.group_commit import GroupCommit
 from haybaler.stores.shares import most_bytes
-from haybaler_redis.attempts import carried_out, repeated
+from haybaler_redis.attempts import answered, carried_out
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import (
     BULK_KEYS,
@@ -22,7 +22,7 @@ from haybaler_redis.commands import (
 )
 from haybaler_redis.effort import INLINE_BYTES, side_by_side
 from haybaler_redis.exchange import Reply
-from haybaler_redis.failures import is_passing, is_timeout, mapped, presentable
+from haybaler_redis.failures import is_passing, is_timeout, mapped
 from haybaler_redis.limits import LOWEST
 from haybaler_redis.records import HEADER_BYTES, record_in_pieces, records
 from haybaler_redis.staging import staged
@@ -78,10 +78,7 @@ class Writing:
 
         :raises StoreError: If it cannot be used.
         """
-        try:
-            yield from repeated(self.clients, lambda: await_effect(self.clients.features()), retries=self.retries)
-        except Exception as error:  # noqa: BLE001 - it is raised, mapped
-            raise mapped(error, action="use the server") from presentable(error)
+        yield from answered(self.clients, self.clients.features(), retries=self.retries, action="use the server")
 
     def write(self, items: Sequence[Item]) -> Steps[list[Outcome]]:
         """
@@ -143,10 +140,9 @@ class Writing:
     def _limits(self, flush: "_Flush", patience: "_Patience") -> Steps[list[int]]:
         """Return the most bytes of each content, by the store's bound and by that of the server that is to keep it."""
         limits = [self.max_bytes] * len(flush.items)
-        sizes = most_bytes([content for _, content in flush.items]) if flush.size > LOWEST else []
-        large = [index for index, size in enumerate(sizes) if size + HEADER_BYTES > LOWEST]
-        if not large:
+        if max(flush.sizes) + HEADER_BYTES <= LOWEST:
             return limits
+        large = [index for index, size in enumerate(flush.sizes) if size + HEADER_BYTES > LOWEST]
         try:
             found = yield from await_effect(self.clients.largest([flush.items[index][0] for index in large]))
         except Exception as error:  # noqa: BLE001 - the write itself will show what is wrong
@@ -193,11 +189,16 @@ class _Flush:
     What goes into one round trip.
 
     :param items: Keys and contents.
-    :param size: The most bytes of their records.
+    :param sizes: The most bytes of each content.
     """
 
     items: Sequence[Item]
-    size: int
+    sizes: Sequence[int]
+
+    @property
+    def size(self) -> int:
+        """The most bytes of the records."""
+        return sum(self.sizes) + HEADER_BYTES * len(self.items)
 
 
 @dataclass(slots=True)
@@ -221,10 +222,7 @@ class _Patience:
 
 
 def _flushes(items: Sequence[Item], sizes: Sequence[int], most: int) -> list[_Flush]:
-    return [
-        _Flush(items[part], sum(sizes[part]) + HEADER_BYTES * len(items[part]))
-        for part in split_flushes(sizes, most=most)
-    ]
+    return [_Flush(items[part], sizes[part]) for part in split_flushes(sizes, most=most)]
 
 
 def _outcome(reply: Reply) -> Outcome:
