@@ -26,10 +26,12 @@ class RedisServer:
     :param process: The server.
     :param folder: Where it runs.
     :param password: What a client has to know.
+    :param bus: Where the other nodes of a cluster reach it.
     """
 
-    def __init__(self, port: int, process: ServerProcess, folder: Path, password: str | None) -> None:
+    def __init__(self, port: int, process: ServerProcess, folder: Path, password: str | None, bus: int) -> None:
         self.port = port
+        self.bus = bus
         self.process = process
         self.folder = folder
         self.client = raw_client(port, password)
@@ -74,10 +76,12 @@ def redis_server(
 
 def _started(kind: str, options: tuple[str, ...], folder: Path, password: str | None) -> RedisServer:
     for attempt in range(5):
-        port = free_port()
+        port, bus = free_port(), free_port()
         command = [
             *(BINARIES[kind], *options, "--port", str(port), "--bind", LOOPBACK, "--dir", str(folder)),
             *(("--requirepass", password) if password else ()),
+            # By default nodes talk to each other on a port 10,000 higher, which may be none.
+            *(("--cluster-port", str(bus)) if "--cluster-enabled" in options else ()),
         ]
         process = ServerProcess(command, folder, lambda port=port: answers(port, password))  # type: ignore[misc]
         try:
@@ -86,7 +90,7 @@ def _started(kind: str, options: tuple[str, ...], folder: Path, password: str | 
             if attempt == 4:
                 raise
         else:
-            return RedisServer(port, process, folder, password)
+            return RedisServer(port, process, folder, password, bus)
     raise AssertionError
 
 
@@ -111,18 +115,16 @@ def redis_cluster(nodes: int = 3, *, replicas: int = 0) -> Iterator[list[RedisSe
     :returns: Its nodes, the replicas last, once each of them serves every slot.
     """
     with ExitStack() as stack:
-        # By default nodes talk to each other on a port 10,000 higher, which may be none.
-        buses = [free_port() for _ in range(nodes + replicas)]
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
         options += ["--cluster-require-full-coverage", "no"]
-        servers = [stack.enter_context(redis_server(VALKEY, *options, "--cluster-port", str(bus))) for bus in buses]
+        servers = [stack.enter_context(redis_server(VALKEY, *options)) for _ in range(nodes + replicas)]
         share = 16384 // nodes
         for index, server in enumerate(servers[:nodes]):
             last = 16383 if index == nodes - 1 else (index + 1) * share - 1
             server.client.execute_command("CLUSTER ADDSLOTSRANGE", index * share, last)
             server.client.execute_command("CLUSTER SET-CONFIG-EPOCH", index + 1)
-        for server, bus in zip(servers[1:], buses[1:], strict=True):
-            servers[0].client.execute_command("CLUSTER MEET", LOOPBACK, server.port, bus)
+        for server in servers[1:]:
+            servers[0].client.execute_command("CLUSTER MEET", LOOPBACK, server.port, server.bus)
         until(lambda: all(_knows_cluster(server, nodes) for server in servers))
         primary = servers[0].client.execute_command("CLUSTER MYID")
         for server in servers[nodes:]:
