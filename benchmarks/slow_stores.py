@@ -1,9 +1,9 @@
 """Stores that take their time, in a blocking way and in an asynchronous one, and the hooks over them."""
 
+import asyncio
 from time import sleep
 from typing import Any
 
-import anyio
 from haystack.components.agents.state.state import State
 from haystack.hooks.invocation import _run_hooks_async
 from haystack.hooks.tool_result_offloading import AlwaysOffload as HaystackAlwaysOffload
@@ -38,7 +38,7 @@ class AsyncStore(BlockingStore):
     """The same store for asynchronous callers."""
 
     async def write_async(self, *, key: str, content: str | bytes) -> str:
-        await anyio.sleep(self.seconds)
+        await asyncio.sleep(self.seconds)
         return key
 
 

@@ -201,28 +201,33 @@ def current_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
     :param messages: The conversation.
     :returns: Indices of that message and of the user messages directly before it; empty if there is none.
     """
-    begun = first_user = None
-    in_step = False
-    for index, message in enumerate(messages):
-        if message.role == ChatRole.TOOL:
-            in_step = True
-        elif is_users(message):
-            first_user = index if first_user is None else first_user
-            begun = begun if in_step else index
-        elif message.tool_calls or message.tool_call_results:
-            in_step = True
-        elif is_compaction_product(message):
-            # Directly after a user's message it stands for steps that were removed.
-            in_step = in_step or (index > 0 and is_users(messages[index - 1]))
-        elif message.role == ChatRole.ASSISTANT:
-            in_step = False
-    last = begun if begun is not None else first_user
+    last = first_user = None
+    for index in reversed(range(len(messages))):
+        if is_users(messages[index]):
+            first_user = index
+            last = index if last is None else last
+        elif last is not None and (is_step := _is_of_step(messages, index)) is not None:
+            if not is_step:
+                break
+            last = None
+    last = first_user if last is None else last
     if last is None:
         return ()
     first = last
     while first and is_users(messages[first - 1]):
         first -= 1
     return tuple(range(first, last + 1))
+
+
+def _is_of_step(messages: Sequence[ChatMessage], index: int) -> bool | None:
+    """Whether a message that no user wrote leaves the Agent in the middle of a step; None if it does not tell."""
+    message = messages[index]
+    if message.role == ChatRole.TOOL or message.tool_calls or message.tool_call_results:
+        return True
+    if is_compaction_product(message):
+        # Directly after a user's message it stands for steps that were removed.
+        return (index > 0 and is_users(messages[index - 1])) or None
+    return False if message.role == ChatRole.ASSISTANT else None
 
 
 def is_users(message: ChatMessage) -> bool:

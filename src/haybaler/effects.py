@@ -7,8 +7,8 @@ the generator at its `yield`, where it can clean up with further effects.
 """
 
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from haybaler.turns import run_in_turn
 from haybaler.workers import run_in_worker
@@ -18,8 +18,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-@dataclass(frozen=True, slots=True)
-class Effect(Generic[R]):
+class Effect(NamedTuple, Generic[R]):
     """
     One thing to be done between two decisions.
 
@@ -53,7 +52,7 @@ def in_worker(function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
     :param args: Its positional arguments.
     :returns: What the function returned.
     """
-    return (yield from await_effect(Effect(lambda: function(*args), lambda: run_in_worker(function, *args))))
+    return (yield from await_effect(Effect(partial(function, *args), partial(run_in_worker, function, *args))))
 
 
 def computed(function: Callable[[*Ts], R], *args: *Ts, size: int, inline: int) -> Steps[R]:
@@ -91,7 +90,7 @@ def in_turn(function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
     :param args: Its positional arguments.
     :returns: What the function returned.
     """
-    return (yield from await_effect(Effect(lambda: function(*args), lambda: run_in_turn(function, *args))))
+    return (yield from await_effect(Effect(partial(function, *args), partial(run_in_turn, function, *args))))
 
 
 def perform(steps: Steps[R]) -> R:
@@ -131,11 +130,11 @@ class _Progress(Generic[R]):
         self._steps = steps
         self.outcome: Any = None
         self.effect: Effect[Any] | None = None
-        self._resume(lambda: next(steps))
+        self._resume(None)
 
-    def _resume(self, resume: Callable[[], Effect[Any]]) -> None:
+    def _resume(self, error: BaseException | None) -> None:
         try:
-            self.effect = resume()
+            self.effect = self._steps.send(self.outcome) if error is None else self._steps.throw(error)
         except StopIteration as stop:
             self.effect, self.result = None, stop.value
 
@@ -143,8 +142,5 @@ class _Progress(Generic[R]):
         self.outcome = None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if error is None:
-            self._resume(lambda: self._steps.send(self.outcome))
-        else:
-            self._resume(lambda: self._steps.throw(error))
+        self._resume(error)
         return True

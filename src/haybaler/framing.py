@@ -71,14 +71,15 @@ def json_framed(text: str) -> str:
     return "".join(c if is_seen(c) and not _TO_BE_ESCAPED.match(c) else json.dumps(c)[1:-1] for c in quoted)
 
 
-def most_bytes(text: str) -> int:
+def most_bytes(*texts: str) -> int:
     """
-    Bound the size of a text in any of these frames.
+    Bound the size of texts in any of these frames, each in its own.
 
-    :param text: The text.
+    :param texts: The texts.
     :returns: Bytes of UTF-8: between quotes, each character as an escape, those outside the BMP as two.
     """
-    return (6 if text.isascii() else 12) * len(text) + 2
+    joined = "".join(texts)
+    return (6 if joined.isascii() else 12) * len(joined) + 2 * len(texts)
 
 
 def framed_where_needed(text: str) -> str:
@@ -127,7 +128,7 @@ def is_seen(character: str) -> bool:
 def _is_plain(text: str) -> bool:
     """Whether nothing in a text ends a quote, a line or a direction, and nothing is hidden in it."""
     if text.isascii():  # told in a moment
-        return text.isprintable() and not any(character in text for character in _NOT_PLAIN_ASCII)
+        return text.isprintable() and not any(map(text.__contains__, _NOT_PLAIN_ASCII))
     return text.isprintable() and not _NOT_PLAIN.search(text)
 
 

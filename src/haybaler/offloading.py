@@ -1,7 +1,7 @@
 """The road from a plan to a store and back, used by the offload hook and the offload compactor."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from secrets import token_bytes
 from typing import Any
 
@@ -34,52 +34,68 @@ def slot_for(
     index: int,
     tokens: int,
     *,
-    results: Sequence[int],
+    results: Mapping[int, ToolCallResult],
     store: Any,
-    label: str,
-    randoms: Iterator[str],
+    key_prefixes: "KeyPrefixes",
     preview_chars: int,
     meta: dict[str, Any] | None = None,
 ) -> Slot | None:
     """
     Prepare a message for the store.
 
-    Keys are the label, the tool's name and a random part that nobody can guess, so that equal names, call ids and step
-    numbers in two runs never meet.
-
     :param message: The message.
     :param index: Its place in the conversation.
     :param tokens: Its size.
-    :param results: The places of the results to be replaced, among the message's results.
+    :param results: What is to be replaced: results by their places among the message's results.
     :param store: Where they would go; only whether it holds bytes is looked at.
-    :param label: What the keys begin with.
-    :param randoms: Parts of keys that nobody can guess (see `unguessable_parts`); one is taken for each result.
+    :param key_prefixes: What the keys of each result begin with.
     :param preview_chars: How many characters of each text the pointer shows.
     :param meta: What is added to the metadata beside the references.
     :returns: The slot, or None if nothing of the message can or should be stored.
     """
     parts: dict[int, list[Part]] = {}
     keys: list[str] = []
-    all_results = message.tool_call_results
-    for place in results:
-        result = all_results[place]
+    for place, result in results.items():
         if is_empty(result):
             continue
         own = _storable_parts(result, store, preview_chars)
         if own is None:
             return None
-        prefix = f"{label}_{slug(result.origin.tool_name, _SLUG_CHARS)}_{next(randoms)}"
-        keys.extend(prefix + (f"_{n}" if len(own) > 1 else "") + part.suffix for n, part in enumerate(own))
+        prefix = key_prefixes.draw(result.origin.tool_name)
+        if len(own) == 1:
+            keys.append(prefix + own[0].suffix)
+        else:
+            keys += [f"{prefix}_{n}{part.suffix}" for n, part in enumerate(own)]
         parts[place] = own
     return Slot(index, message, tokens, parts, keys, meta or {}) if parts else None
 
 
-def unguessable_parts() -> Iterator[str]:
+class KeyPrefixes:
     """
-    Draw random parts of keys.
+    What the keys of results begin with: a label, the tool's name and a random part that nobody can guess, so that equal
+    names, call ids and step numbers in two runs never meet.
 
-    :returns: Hexadecimal numbers of 128 bits, any number of them.
+    :param label: What tells where in the run the results belong.
     """
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._of_tools: dict[str, str] = {}
+        self._randoms = _unguessable_parts()
+
+    def draw(self, tool_name: str) -> str:
+        """
+        Return a prefix that nobody ever gets again.
+
+        :param tool_name: The tool that gave the result.
+        :returns: The prefix, with 128 random bits at its end.
+        """
+        if tool_name not in self._of_tools:
+            self._of_tools[tool_name] = f"{self._label}_{slug(tool_name, _SLUG_CHARS)}_"
+        return self._of_tools[tool_name] + next(self._randoms)
+
+
+def _unguessable_parts() -> Iterator[str]:
     while True:
         drawn = token_bytes(_DRAWN * _RANDOM_BYTES)
         yield from (drawn[start : start + _RANDOM_BYTES].hex() for start in range(0, len(drawn), _RANDOM_BYTES))

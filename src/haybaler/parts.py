@@ -4,7 +4,7 @@ import base64
 import binascii
 import mimetypes
 import re
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from haystack.dataclasses import FileContent, ImageContent, TextContent, ToolCallResult
 
@@ -17,8 +17,7 @@ _SLICE = 1_000_000  # characters of base64, a multiple of four; decoded in 2 ms
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """
     One content block of a result.
 
@@ -27,9 +26,13 @@ class Part:
     :param description: What the pointer says of it.
     """
 
-    content: str | bytes = field(repr=False)
+    content: str | bytes
     suffix: str
     description: PartDescription
+
+    def __repr__(self) -> str:
+        """Without the content and its preview."""
+        return f"Part({self.suffix!r}, {self.description.size})"
 
 
 def is_empty(result: ToolCallResult) -> bool:

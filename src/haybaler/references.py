@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from haystack.dataclasses import ChatMessage
 
@@ -27,8 +26,7 @@ _WORDS = 100
 _WORDS_OF_LINE = 300
 
 
-@dataclass(frozen=True, slots=True)
-class PartDescription:
+class PartDescription(NamedTuple):
     """
     What the pointer says of one stored part.
 
@@ -56,16 +54,6 @@ class PartDescription:
         where = f"{label}{named} ({self.size} {unit}) at {framed(reference)}"
         return where if self.preview is None else f"{where}. Preview: {framed_where_needed(self.preview)}"
 
-    def most_bytes(self, reference: str) -> int:
-        """
-        Bound the size of the line.
-
-        :param reference: The part's reference.
-        :returns: Bytes of UTF-8.
-        """
-        filename = shortened(self.filename or "", _FILENAME_CHARS)
-        return _WORDS_OF_LINE + sum(map(most_bytes, (reference, filename, self.preview or "")))
-
 
 def pointer_text(parts: Sequence[PartDescription], references: Sequence[str]) -> str:
     """
@@ -82,15 +70,19 @@ def pointer_text(parts: Sequence[PartDescription], references: Sequence[str]) ->
     return "\n".join([f"Tool result offloaded to {len(lines)} files:", *numbered])
 
 
-def most_bytes_of_pointer(parts: Sequence[PartDescription], references: Sequence[str]) -> int:
+def most_bytes_of_pointers(parts: Sequence[PartDescription], references: Sequence[str], *, pointers: int = 1) -> int:
     """
-    Bound the size of a pointer without making it.
+    Bound the size of pointers without making them.
 
-    :param parts: As for `pointer_text`.
-    :param references: As for `pointer_text`.
+    :param parts: The parts of all their results.
+    :param references: Reference i belongs to part i.
+    :param pointers: How many pointers there are.
     :returns: Bytes of UTF-8.
     """
-    return _WORDS + sum(part.most_bytes(reference) for part, reference in zip(parts, references, strict=True))
+    named = [shortened(part.filename, _FILENAME_CHARS) for part in parts if part.filename]
+    shown = [part.preview for part in parts if part.preview is not None]
+    words = _WORDS * pointers + _WORDS_OF_LINE * len(parts)
+    return words + most_bytes(*references, *named, *shown)
 
 
 def preview_of(text: str, characters: int) -> str | None:
@@ -147,4 +139,4 @@ def is_read_back(message: ChatMessage) -> bool:
     :param message: Any message.
     :returns: True if one of its results comes from such a tool.
     """
-    return any(result.origin.tool_name in READ_BACK_TOOL_NAMES for result in message.tool_call_results)
+    return not READ_BACK_TOOL_NAMES.isdisjoint([result.origin.tool_name for result in message.tool_call_results])

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from haystack.dataclasses import ChatMessage, ToolCallResult
 from haystack.dataclasses.chat_message import ChatMessageContentT
 
-from haybaler.counters.rendering import most_bytes_of_head
+from haybaler.counters.rendering import most_bytes_of_heads
 from haybaler.errors import StoreError, StoreTimeoutError
 from haybaler.parts import Part
 from haybaler.references import (
     OFFLOADED_META,
     PartDescription,
-    most_bytes_of_pointer,
+    most_bytes_of_pointers,
     offloaded_references,
     pointer_text,
 )
@@ -92,8 +92,9 @@ class Slot:
         """
         if len(self.parts) < len(self.message._content):  # noqa: SLF001 - each of the public views has some of the parts
             return None
-        pointers = sum(most_bytes_of_pointer(*described) for _, described in self._described(references))
-        return pointers + sum(map(most_bytes_of_head, self.tool_names))
+        described = [part.description for parts in self.parts.values() for part in parts]
+        pointers = most_bytes_of_pointers(described, references, pointers=len(self.parts))
+        return pointers + most_bytes_of_heads(self.tool_names)
 
     def _described(self, references: Sequence[str]) -> Iterator[tuple[int, tuple[list[PartDescription], list[str]]]]:
         """Tell for the place of each result what its pointer says of the parts, and where they are."""

@@ -7,12 +7,11 @@ haybaler never uses the event loop's default executor: name resolution and other
 import asyncio
 import math
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from threading import Event, RLock
+from threading import Event
 from typing import Generic, TypeVar, TypeVarTuple
-from weakref import WeakKeyDictionary
 
 import anyio
 from anyio import CancelScope, CapacityLimiter
@@ -140,10 +139,11 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     """
     Await `function(item)` for every item, at most `limit` at a time.
 
-    A fixed number of tasks take the items in turn, so a thousand items never mean a thousand tasks, and a single item
-    none. The first error cancels the rest and is raised as it is, not in a group; functions that must not spoil their
-    neighbours return errors instead of raising them. The tasks are asyncio's own: with those of anyio,
-    four short calls take nearly twice the processor time, which shows where a hundred runs write a few entries each.
+    A fixed number of tasks, the caller's among them, take the items in turn, so a thousand items never mean a thousand
+    tasks, and a single item none. The first error cancels the rest and is raised as it is, not in a group; functions
+    that must not spoil their neighbours return errors instead of raising them. The tasks are asyncio's own: with those
+    of anyio, four short calls take nearly twice the processor time, which shows where a hundred runs write a few
+    entries each.
 
     :param function: Awaited once for each item.
     :param items: The items.
@@ -152,26 +152,35 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     """
     numbered = list(enumerate(items))
     results: dict[int, R] = {}
-    errors: list[Exception] = []
+    errors: Sequence[Exception] = ()
     remaining = iter(numbered)
 
     async def drain() -> None:
         for index, item in remaining:
-            try:
-                results[index] = await function(item)
-            except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
-                errors.append(error)
-                for task in tasks:
-                    task.cancel()
-                return
+            results[index] = await function(item)
 
     if len(numbered) == 1:
         return [await function(numbered[0][1])]
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(drain()) for _ in range(min(limit, len(numbered)))]
+    cancellations = _cancellations()
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(limit, len(numbered)) - 1):
+                group.create_task(drain())
+            await drain()
+    except ExceptionGroup as raised:
+        errors = raised.exceptions
+    # A group with errors does not tell of a cancellation, nor of a task whose item was cancelled all by itself.
+    if _cancellations() > cancellations or (not errors and len(results) < len(numbered)):
+        raise CancelledError
     if errors:
         raise errors[0]
     return [results[index] for index, _ in numbered]
+
+
+def _cancellations() -> int:
+    """How often asyncio has been asked to cancel the running task, as far as nobody has dealt with it."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def clean_up(function: Callable[[], Awaitable[object]], *, seconds: float) -> None:
@@ -252,49 +261,3 @@ def uncancel() -> None:
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
-
-
-class PerLoop(Generic[T]):
-    """
-    One object for each event loop, made when a loop first asks for it and forgotten once the loop is closed.
-
-    :param factory: Makes the object; called inside the loop that asks.
-    :param forget: Told of an object whose loop was closed before it was popped, as soon as anybody notices.
-    """
-
-    def __init__(self, factory: Callable[[], T], *, forget: Callable[[T], None] = lambda _: None) -> None:
-        self._factory = factory
-        self._forget = forget
-        self._objects: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
-        self._lock = RLock()
-
-    def get(self) -> T:
-        """
-        Return the running loop's object.
-
-        :returns: The object, made now if need be.
-        """
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if len(self._objects) > (loop in self._objects):
-                self.forget_closed_loops()
-            if loop not in self._objects:
-                self._objects[loop] = self._factory()
-            return self._objects[loop]
-
-    def forget_closed_loops(self) -> None:
-        """Forget the objects of loops that have been closed; `get` and `pop` do so, too."""
-        # Clients refer to their loop, and a weak key lives as long as its own value refers to it.
-        with self._lock:
-            for loop in [loop for loop in self._objects if loop.is_closed()]:
-                self._forget(self._objects.pop(loop))
-
-    def pop(self) -> T | None:
-        """
-        Forget the running loop's object.
-
-        :returns: The object, or None if there was none.
-        """
-        with self._lock:
-            self.forget_closed_loops()
-            return self._objects.pop(asyncio.get_running_loop(), None)

@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from itertools import islice, pairwise
+from itertools import pairwise
 from math import sqrt
 from typing import Any
 
@@ -18,7 +18,7 @@ from haybaler import (
     ToolResultOffloadHook,
     offloading,
 )
-from haybaler.offloading import unguessable_parts
+from haybaler.offloading import KeyPrefixes
 from haybaler.references import offloaded_references
 
 RUNS = 30
@@ -70,7 +70,10 @@ def test_a_reference_has_128_random_bits(hook: Any) -> None:
 
 
 def test_the_random_parts_of_one_step_have_nothing_in_common() -> None:
-    parts = [int(part, 16) for part in islice(unguessable_parts(), REFERENCES)]
+    prefixes = KeyPrefixes("step")
+    drawn = [prefixes.draw(f"tool{number % 3}") for number in range(REFERENCES)]
+    assert [prefix[:-32] for prefix in drawn] == [f"step_tool{number % 3}_" for number in range(REFERENCES)]
+    parts = [int(prefix[-32:], 16) for prefix in drawn]
     assert_random(parts)
     assert_random([one ^ other for one, other in pairwise(parts)])
 

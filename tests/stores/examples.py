@@ -9,10 +9,10 @@ from urllib.parse import quote
 from zlib import crc32
 
 from haybaler.errors import CorruptEntryError, ReferenceNotFoundError
+from haybaler.per_loop import PerLoop
 from haybaler.stores.base import BaseToolResultStore
 from haybaler.stores.driver import Content
 from haybaler.stores.url import parse_store_url
-from haybaler.workers import PerLoop
 
 
 class SyncOnlyStore(BaseToolResultStore):

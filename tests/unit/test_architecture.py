@@ -57,11 +57,12 @@ IMPURE = {
     "interop",
     "logging",
     "os",
+    "per_loop",
     "socket",
     "threading",
     "workers",
 }
-BELOW_STORES = {"deadlines", "effects", "errors", "gates", "interop", "serialization", "slices", "workers"}
+BELOW_STORES = {"deadlines", "effects", "errors", "gates", "interop", "per_loop", "serialization", "slices", "workers"}
 
 
 def name_of(file: Path) -> str:
@@ -114,8 +115,8 @@ def test_a_pure_module_imports_nothing_that_acts(name: str) -> None:
     assert uses(TREES[name], *IMPURE) == []
 
 
-def test_errors_and_workers_are_the_ground() -> None:
-    for name in ("errors", "workers"):
+def test_errors_workers_and_what_belongs_to_a_loop_are_the_ground() -> None:
+    for name in ("errors", "per_loop", "workers"):
         assert [module for module in imported(TREES[name]) if module in TREES] == []
 
 

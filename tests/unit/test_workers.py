@@ -1,8 +1,7 @@
 import asyncio
-import gc
 import threading
-import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from time import perf_counter
 
 import anyio
@@ -10,7 +9,7 @@ import pytest
 from anyio import CapacityLimiter
 
 from haybaler.testing import Cancellation, each_cancellation
-from haybaler.workers import WORKERS, PerLoop, clean_up, map_bounded, run_in_worker, run_or_undo, see_through
+from haybaler.workers import WORKERS, clean_up, map_bounded, run_in_worker, run_or_undo, see_through
 
 
 @pytest.mark.anyio
@@ -93,6 +92,56 @@ async def test_a_cancellation_from_outside_passes_through() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.anyio
+async def test_an_error_does_not_hide_a_cancellation_from_outside() -> None:
+    cleaning_up, may_end = asyncio.Event(), asyncio.Event()
+
+    async def fail_or_clean_up(item: int) -> None:
+        if item == 2:
+            raise ValueError(item)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cleaning_up.set()
+            await may_end.wait()
+
+    task = asyncio.create_task(map_bounded(fail_or_clean_up, range(3), limit=3))
+    await cleaning_up.wait()
+    task.cancel()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("cancelled", range(3))
+async def test_an_item_that_is_cancelled_by_itself_cancels_all(cancelled: int) -> None:
+    async def work(item: int) -> int:
+        if item == cancelled:
+            raise asyncio.CancelledError
+        return item
+
+    with pytest.raises(asyncio.CancelledError):
+        await map_bounded(work, range(3), limit=3)
+
+
+@pytest.mark.anyio
+async def test_an_error_is_an_error_in_a_task_that_had_been_cancelled_before() -> None:
+    async def fail(item: int) -> None:
+        raise ValueError(item)
+
+    async def cancelled_once() -> None:
+        with suppress(asyncio.CancelledError):
+            await anyio.sleep_forever()
+        with pytest.raises(ValueError, match=r"^0$"):
+            await map_bounded(fail, range(3), limit=3)
+
+    task = asyncio.create_task(cancelled_once())
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
 
 
 @pytest.mark.anyio
@@ -263,105 +312,6 @@ async def test_a_caller_may_bring_a_limiter() -> None:
 def test_workers_serve_one_event_loop_after_another() -> None:
     for _ in range(3):
         assert asyncio.run(run_in_worker(lambda: "done")) == "done"
-
-
-class Client:
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-
-
-def test_each_event_loop_has_its_own_object() -> None:
-    clients = PerLoop(Client)
-
-    async def same() -> Client:
-        assert clients.get() is clients.get()
-        assert clients.get().loop is asyncio.get_running_loop()
-        return clients.get()
-
-    assert asyncio.run(same()) is not asyncio.run(same())
-
-
-def test_event_loops_in_many_threads_at_once_have_their_own_objects() -> None:
-    clients = PerLoop(Client)
-    barrier = threading.Barrier(8)
-
-    async def use() -> bool:
-        client = clients.get()
-        await run_in_worker(barrier.wait)  # every loop has its object now
-        return clients.get() is client and client.loop is asyncio.get_running_loop()
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda _: asyncio.run(use()), range(8))) == [True] * 8
-
-
-def test_a_popped_object_is_made_anew() -> None:
-    clients = PerLoop(Client)
-
-    async def use() -> None:
-        assert clients.pop() is None
-        client = clients.get()
-        assert clients.pop() is client
-        assert clients.pop() is None
-        assert clients.get() is not client
-
-    asyncio.run(use())
-
-
-def test_an_object_that_refers_to_its_loop_is_forgotten_once_that_loop_is_closed() -> None:
-    clients = PerLoop(Client)
-
-    async def use() -> "weakref.ref[Client]":
-        return weakref.ref(clients.get())
-
-    first = asyncio.run(use())
-    asyncio.run(use())
-    gc.collect()
-    assert first() is None
-
-
-@pytest.mark.parametrize("notices", ["get", "pop", "forget_closed_loops"])
-def test_what_a_closed_loop_has_left_is_handed_over_as_soon_as_somebody_notices(notices: str) -> None:
-    left: list[Client] = []
-    clients = PerLoop(Client, forget=left.append)
-
-    async def use() -> Client:
-        return clients.get()
-
-    async def notice() -> None:
-        getattr(clients, notices)()
-
-    async def go_on() -> None:
-        clients.get()
-        second = await run_in_worker(asyncio.run, use())
-        assert second not in left
-        await notice()
-        assert left.count(second) == 1
-
-    first = asyncio.run(use())
-    assert left == []
-    asyncio.run(notice())
-    assert left == [first]
-    asyncio.run(go_on())
-    assert left.count(first) == 1
-
-
-def test_a_factory_that_fails_is_asked_again() -> None:
-    attempts: list[int] = []
-
-    def fail_once() -> str:
-        attempts.append(1)
-        if len(attempts) == 1:
-            raise ConnectionError
-        return "client"
-
-    clients = PerLoop(fail_once)
-
-    async def use() -> str:
-        with pytest.raises(ConnectionError):
-            clients.get()
-        return clients.get()
-
-    assert asyncio.run(use()) == "client"
 
 
 @pytest.mark.anyio

@@ -15,7 +15,7 @@ from haybaler.effects import Steps, is_asynchronous
 from haybaler.errors import ConfigurationError
 from haybaler.hooks.context import MINIMUM_GAIN_CONTEXT_KEY, RESULT_STORE_CONTEXT_KEY, RUN_WRITES_CONTEXT_KEY
 from haybaler.interop import optional_method
-from haybaler.offloading import carry_out, hand_over, slot_for, unguessable_parts
+from haybaler.offloading import KeyPrefixes, carry_out, hand_over, slot_for
 from haybaler.planning import OffloadPlan, unprotected_results
 from haybaler.prepared import Ongoing
 from haybaler.references import COMPACTION_META, compaction_mark, is_offloaded, is_read_back
@@ -113,10 +113,10 @@ class ToolResultOffloadCompactor(SteppedCompactor):
         return (yield from carry_out(plan, self.store, timeout=self.write_timeout))
 
     def _slots(self, messages: list[ChatMessage], sizes: list[int]) -> Iterator[Slot]:
-        randoms = unguessable_parts()
+        key_prefixes = KeyPrefixes("compacted")
         for index in in_slices(unprotected_results(messages, self.min_keep_steps)):
             slot = (
-                self._slot(messages[index], index, sizes[index], randoms)
+                self._slot(messages[index], index, sizes[index], key_prefixes)
                 if self._may_move(messages[index], sizes[index])
                 else None
             )
@@ -131,15 +131,14 @@ class ToolResultOffloadCompactor(SteppedCompactor):
             and not is_read_back(message)
         )
 
-    def _slot(self, message: ChatMessage, index: int, tokens: int, randoms: Iterator[str]) -> Slot | None:
+    def _slot(self, message: ChatMessage, index: int, tokens: int, key_prefixes: KeyPrefixes) -> Slot | None:
         return slot_for(
             message,
             index,
             tokens,
-            results=[n for n, r in enumerate(message.tool_call_results) if self.offload_errors or not r.error],
+            results={n: r for n, r in enumerate(message.tool_call_results) if self.offload_errors or not r.error},
             store=self.store,
-            label="compacted",
-            randoms=randoms,
+            key_prefixes=key_prefixes,
             preview_chars=self.preview_chars,
             meta={COMPACTION_META: {"strategy": STRATEGY, "original_tokens": tokens}},
         )

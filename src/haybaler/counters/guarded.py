@@ -1,8 +1,8 @@
 """Somebody's counter as a run asks it: it never raises, and what it says of itself is asked in one place."""
 
-import inspect
 import logging
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, cast
 
 from haystack.dataclasses import ChatMessage
@@ -66,9 +66,10 @@ class GuardedCounter:
         :returns: Tokens; None if the counter's own class does not say, for a subclass may count in another way, or if
             what it says is no number of tokens.
         """
-        bound = vars(type(self._sizing)).get("most_tokens")
+        sizing = self._sizing
+        bound = vars(type(sizing)).get("most_tokens")
         try:
-            return plausible(bound(self._sizing, size)) if inspect.isfunction(bound) else None
+            return plausible(bound(sizing, size)) if isinstance(bound, FunctionType) else None
         except Exception:  # noqa: BLE001 - then the message is counted
             return None
 

@@ -9,7 +9,8 @@ from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextCon
 from haystack.tools import ToolsType, flatten_tools_or_toolsets
 from haystack.utils import Secret, deserialize_secrets_inplace
 
-from haybaler.workers import PerLoop, run_in_worker
+from haybaler.per_loop import PerLoop
+from haybaler.workers import run_in_worker
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI

@@ -41,14 +41,14 @@ def _answer(result: ToolCallResult) -> tuple[str, ...]:
     return (head, result.result) if isinstance(result.result, str) else (head, *map(_stand_in, result.result))
 
 
-def most_bytes_of_head(tool_name: str) -> int:
+def most_bytes_of_heads(tool_names: Sequence[str]) -> int:
     """
-    Bound the size of what is rendered before a tool's answer, with the line break.
+    Bound the size of what is rendered before the answers of tools, with the line breaks.
 
-    :param tool_name: The tool.
+    :param tool_names: The tool of each answer.
     :returns: Bytes of UTF-8.
     """
-    return len("[tool: (error)] \n") + 4 * len(tool_name)
+    return len("[tool: (error)] \n") * len(tool_names) + 4 * len("".join(tool_names))
 
 
 def _spoken(message: ChatMessage, role: str) -> Iterator[tuple[str, ...]]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from haystack.components.agents.state.state import State
 from haystack.components.agents.state.state_utils import replace_values
@@ -24,7 +24,7 @@ from haybaler.hooks.record import RunRecord
 from haybaler.hooks.strategies import PolicyTable, Strategies, key_from_text, key_to_text
 from haybaler.interop import describe, synchronous
 from haybaler.lifecycle import run_lifecycle
-from haybaler.offloading import carry_out, slot_for, unguessable_parts
+from haybaler.offloading import KeyPrefixes, carry_out, slot_for
 from haybaler.parts import payload_of
 from haybaler.planning import OffloadPlan
 from haybaler.policies import AnyOffloadPolicy, decides_inline
@@ -43,9 +43,8 @@ _RESULT_CHARS = 500
 _Result = tuple[int, ToolCallResult, AnyOffloadPolicy]  # its place among the message's results, and its policy
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    index: int
+class _Candidate(NamedTuple):
+    place: int  # in the conversation
     message: ChatMessage
     results: list[_Result]  # those that may be moved
 
@@ -174,35 +173,30 @@ class ToolResultOffloadHook:
         return [
             (place, result, policy)
             for place, result in enumerate(message.tool_call_results)
-            if (policy := self._policies.policy_for(result.origin.tool_name)) is not None
-            and (self.offload_errors or not result.error)
+            if (self.offload_errors or not result.error)
+            and (policy := self._policies.policy_for(result.origin.tool_name)) is not None
         ]
 
     def _is_quick(self, work: _Work) -> bool:
         """Whether there are few results, with nothing to decode, and nobody's code that might wait for something."""
-        number = sum(len(candidate.results) for candidate in work.candidates)
+        results = [each for candidate in work.candidates for each in candidate.results]
         return (
-            number * (_RESULT_CHARS + self.preview_chars) <= INLINE_CHARS
-            and all(
-                isinstance(result.result, str) and decides_inline(policy)
-                for candidate in work.candidates
-                for _, result, policy in candidate.results
-            )
+            len(results) * (_RESULT_CHARS + self.preview_chars) <= INLINE_CHARS
+            and all(isinstance(result.result, str) and decides_inline(policy) for _, result, policy in results)
             and work.counter.is_little(work.messages)
         )
 
     def _slots(self, state: State, work: _Work, sizes: Sequence[int]) -> Iterator[Slot]:
-        randoms = unguessable_parts()
+        key_prefixes = KeyPrefixes(str(state.data.get("step_count") or 0))
         for candidate, tokens in zip(work.candidates, sizes, strict=True):
-            chosen = [n for n, result, policy in candidate.results if self._is_chosen(result, policy, tokens, state)]
+            chosen = {n: r for n, r, policy in candidate.results if self._is_chosen(r, policy, tokens, state)}
             slot = slot_for(
                 candidate.message,
-                candidate.index,
+                candidate.place,
                 tokens,
                 results=chosen,
                 store=work.store,
-                label=str(state.data.get("step_count") or 0),
-                randoms=randoms,
+                key_prefixes=key_prefixes,
                 preview_chars=self.preview_chars,
             )
             if slot is not None:

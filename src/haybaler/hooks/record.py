@@ -52,8 +52,10 @@ class RunRecord:
         :param counter: A hook's counter.
         :returns: The run's own counter around it, the same for all hooks that share the counter.
         """
-        # The counter is kept beside its wrapper, so that its id is not given to another one meanwhile.
-        return self._counters.setdefault(id(counter), (counter, RunTokenCounter(counter)))[1]
+        if id(counter) not in self._counters:
+            # The counter is kept beside its wrapper, so that its id is not given to another one meanwhile.
+            self._counters[id(counter)] = (counter, RunTokenCounter(counter))
+        return self._counters[id(counter)][1]
 
     def anchor(self, counter: Any) -> Anchor | None:
         """

@@ -8,6 +8,7 @@ from haystack.core.serialization import default_from_dict, default_to_dict
 
 from haybaler.effects import Effect, perform, perform_async
 from haybaler.errors import ConfigurationError, StoreError, mapped
+from haybaler.per_loop import PerLoop
 from haybaler.stores.admission import StoreAdmission
 from haybaler.stores.batch import WriteBatch, single
 from haybaler.stores.driver import Content, StoreDriver, page_of
@@ -20,7 +21,6 @@ from haybaler.stores.names import checked_scope
 from haybaler.stores.protocol import DeletedScope, StoreEntry, StorePage
 from haybaler.stores.quota import LocalCount, ScopeCount
 from haybaler.stores.unwritten import Contents, Unwritten
-from haybaler.workers import PerLoop
 
 
 class BaseToolResultStore(StoreAdmission, StoreHousekeeping, StoreLifetime):

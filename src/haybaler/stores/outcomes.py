@@ -1,6 +1,7 @@
 """Writing a batch to any store, and its outcomes, of which nothing is trusted."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Self, cast
 
 from haybaler.errors import StoreError
@@ -41,7 +42,7 @@ def write_now(store: Any, entries: Sequence[StoreEntry], done: dict[int, Outcome
         else:
             write = synchronous(store, "write")
             for index, entry in enumerate(entries):
-                outcomes.take(index, _write_one(write, entry))
+                _write_one(write, entry, partial(outcomes.take, index))
     return outcomes.of_entries
 
 
@@ -66,8 +67,8 @@ async def write_async(
         else:
             write = method_of(store, "write")
 
-            async def write_one(index: int) -> None:
-                outcomes.take(index, await _write_one_async(write, entries[index]))
+            def write_one(index: int) -> Awaitable[None]:
+                return _write_one_async(write, entries[index], partial(outcomes.take, index))
 
             await map_bounded(write_one, range(len(entries)), limit=SINGLE_CALLS)
     return outcomes.of_entries
@@ -115,15 +116,17 @@ def _no_reference(outcome: object) -> StoreError:
     return StoreError(f"The store gave {type(outcome).__name__} instead of a reference.")
 
 
-def _write_one(write: Callable[..., object], entry: StoreEntry) -> object:
+def _write_one(write: Callable[..., object], entry: StoreEntry, take: Callable[[object], None]) -> None:
     try:
-        return write(key=entry.key, content=entry.content)
+        take(write(key=entry.key, content=entry.content))
     except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
-        return write_failure(error)
+        take(write_failure(error))
 
 
-async def _write_one_async(write: Callable[..., Awaitable[object]], entry: StoreEntry) -> object:
+async def _write_one_async(
+    write: Callable[..., Awaitable[object]], entry: StoreEntry, take: Callable[[object], None]
+) -> None:
     try:
-        return await write(key=entry.key, content=entry.content)
+        take(await write(key=entry.key, content=entry.content))
     except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
-        return write_failure(error)
+        take(write_failure(error))

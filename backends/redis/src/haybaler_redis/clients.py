@@ -10,7 +10,8 @@ import redis.asyncio as aioredis
 
 from haybaler.effects import Effect
 from haybaler.errors import AsyncOnlyStoreError, ConfigurationError
-from haybaler.workers import PerLoop, run_in_worker
+from haybaler.per_loop import PerLoop
+from haybaler.workers import run_in_worker
 from haybaler_redis.connecting import Opened, keep, open_async, open_sync
 from haybaler_redis.exchange import is_cluster, node_of
 from haybaler_redis.features import Features, probe

@@ -15,7 +15,8 @@ from botocore.client import BaseClient
 from haybaler.deadlines import WaitedTooLong, run_within
 from haybaler.effects import Effect
 from haybaler.errors import AsyncOnlyStoreError, ConfigurationError, StoreConfigurationError
-from haybaler.workers import PerLoop, run_in_worker
+from haybaler.per_loop import PerLoop
+from haybaler.workers import run_in_worker
 from haybaler_s3.abandoned import abandon
 from haybaler_s3.failures import asks_to_slow_down, was_repeated
 from haybaler_s3.links import LoopLink, ThreadLink
