@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from secrets import token_bytes
+from types import MappingProxyType
 from typing import Any
 
 from haystack.dataclasses import ChatMessage, ToolCallResult
@@ -38,7 +39,7 @@ def slot_for(
     store: Any,
     key_prefixes: "KeyPrefixes",
     preview_chars: int,
-    meta: dict[str, Any] | None = None,
+    meta: Mapping[str, Any] = MappingProxyType({}),
 ) -> Slot | None:
     """
     Prepare a message for the store.
@@ -67,7 +68,7 @@ def slot_for(
         else:
             keys += [f"{prefix}_{n}{part.suffix}" for n, part in enumerate(own)]
         parts[place] = own
-    return Slot(index, message, tokens, parts, keys, meta or {}) if parts else None
+    return Slot(index, message, tokens, parts, keys, meta) if parts else None
 
 
 class KeyPrefixes:

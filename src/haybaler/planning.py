@@ -121,7 +121,7 @@ class OffloadPlan:
     def _is_too_little(self, gain: int) -> bool:
         if self._minimum_gain is None or not self._batch:
             return False
-        return gain < self._minimum_gain(self._batch[0].slot.index)
+        return gain < self._minimum_gain(self._batch[0].slot.place)
 
     def references_in_flight(self) -> list[str]:
         """
@@ -176,7 +176,7 @@ class OffloadPlan:
         self.written.extend(references)
 
     def _put(self, swap: Swap) -> None:
-        self.messages[swap.slot.index] = swap.pointer
+        self.messages[swap.slot.place] = swap.pointer
         self.changed = True
         if self._surplus is not None:
             self._surplus -= self._exact_saving(swap)

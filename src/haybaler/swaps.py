@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from haystack.dataclasses import ChatMessage, ToolCallResult
@@ -42,12 +42,11 @@ def with_results(message: ChatMessage, texts: dict[int, str], meta: dict[str, An
     return replace(message, _content=content, _meta={**message.meta, **meta})
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """
     A message whose results are to be replaced by pointers, whole or not at all.
 
-    :param index: Its place in the conversation.
+    :param place: Its place in the conversation.
     :param message: The message.
     :param tokens: Its size.
     :param parts: For the place of each result that is replaced, the result's parts.
@@ -55,12 +54,12 @@ class Slot:
     :param meta: What is added to the metadata beside the references.
     """
 
-    index: int
+    place: int
     message: ChatMessage
     tokens: int
     parts: dict[int, list[Part]]
     keys: list[str]
-    meta: dict[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def items(self) -> list[Item]:
@@ -103,7 +102,7 @@ class Slot:
             yield place, ([part.description for part in parts], [next(remaining) for _ in parts])
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Swap:
     """
     A message and the pointer that takes its place.
@@ -114,11 +113,14 @@ class Swap:
 
     slot: Slot
     references: list[str]
+    _pointer: ChatMessage | None = field(default=None, init=False, repr=False, compare=False)
 
-    @cached_property
+    @property
     def pointer(self) -> ChatMessage:
         """The message with pointers, made when it is first asked for."""
-        return self.slot.replaced(self.references)
+        if self._pointer is None:
+            self._pointer = self.slot.replaced(self.references)
+        return self._pointer
 
 
 class Fate(NamedTuple):

@@ -1,6 +1,5 @@
 """Which results are replaced, decided and applied without a store."""
 
-from dataclasses import replace
 
 import pytest
 from haystack.dataclasses import ChatMessage, ToolCall
@@ -114,7 +113,7 @@ def test_the_next_candidate_takes_the_place_of_a_failed_write() -> None:
     assert [key for key, _ in chosen.next_batch()] == ["key3_0"]
     chosen.settle(["at/key3_0"])
     assert [index for index, message in enumerate(chosen.messages) if message is not MESSAGES[index]] == [3]
-    assert [(failed.index, str(error)) for failed, error in chosen.failures] == [(1, "refused")]
+    assert [(failed.place, str(error)) for failed, error in chosen.failures] == [(1, "refused")]
 
 
 def test_a_store_that_is_away_is_not_asked_again() -> None:
@@ -193,7 +192,7 @@ def frugal(surplus: int, minimum: int) -> tuple[OffloadPlan, list[int]]:
         return minimum
 
     *slots, last = (slot(index, MESSAGES[index]) for index in RESULTS)
-    slots.append(replace(last, tokens=last.tokens - 500))
+    slots.append(last._replace(tokens=last.tokens - 500))
     plan = OffloadPlan(MESSAGES, slots, surplus=surplus, size=size, predict=str, minimum_gain=minimum_gain)
     return plan, asked
 

@@ -25,8 +25,8 @@ def test_assuming_a_batch_swaps_what_a_confirmed_one_would_have() -> None:
         confirmed = plan(surplus)
         confirmed.settle([f"at/{key}" for key, _ in confirmed.next_batch()])
         assert messages == confirmed.messages
-        assert [swap.slot.index for swap in swaps] == [n for n, m in enumerate(messages) if OFFLOADED_META in m.meta]
-        assert [swap.references for swap in swaps] == [messages[swap.slot.index].meta[OFFLOADED_META] for swap in swaps]
+        assert [swap.slot.place for swap in swaps] == [n for n, m in enumerate(messages) if OFFLOADED_META in m.meta]
+        assert [swap.references for swap in swaps] == [messages[swap.slot.place].meta[OFFLOADED_META] for swap in swaps]
 
 
 def test_undoing_all_swaps_gives_the_conversation_as_it_was() -> None:
