@@ -87,11 +87,18 @@ def test_without_group_commit_each_write_has_its_own_round_trip(valkey: RedisSer
     assert _calls(valkey, "mset", "msetex") == 0
 
 
-def test_as_many_writes_as_there_are_connections_wait_for_nothing(valkey: RedisServer, prefix: str) -> None:
-    store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60, max_connections=16)
+@pytest.mark.parametrize(("connections", "alone"), [(2, 2), (4, 4), (16, 4)])
+def test_few_writes_wait_for_nothing_and_what_comes_meanwhile_is_one_group(
+    valkey: RedisServer, prefix: str, connections: int, alone: int
+) -> None:
+    store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60, max_connections=connections)
+    valkey.client.config_resetstat()
+    assert asyncio.run(_write_in_scopes(store, alone)) == _references(store, alone)
+    assert (_calls(valkey, "set"), _calls(valkey, "msetex")) == (alone, 0)
     valkey.client.config_resetstat()
     assert asyncio.run(_write_in_scopes(store, 16)) == _references(store, 16)
-    assert _calls(valkey, "set") == 16
+    assert (_calls(valkey, "set"), _calls(valkey, "msetex")) == (alone, 1)
+    store.close()
 
 
 @pytest.mark.parametrize("kind", [VALKEY, REDIS])

@@ -1,6 +1,5 @@
 """Which results are replaced, decided and applied without a store."""
 
-
 import pytest
 from haystack.dataclasses import ChatMessage, ToolCall
 from tests.compactors.conversations import answer, several

@@ -1,6 +1,10 @@
 """How many bytes a scope holds: a counter in the server, which all processes share."""
 
 import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from haybaler.effects import Steps
@@ -28,6 +32,11 @@ return fits
 """
 
 
+@dataclass(slots=True, eq=False)
+class _Question:
+    taken: int  # bytes: as long as it is not answered, all that it asks for
+
+
 class SharedCount(LocalCount):
     """
     Counts for all processes, from the first write with a bound on.
@@ -49,14 +58,17 @@ class SharedCount(LocalCount):
         self._prefix = prefix
         self._ttl = ttl
         self._retries = retries
+        self._questions: dict[str, list[_Question]] = {}  # that are on their way, by folder
 
     def take(self, folder: str, growth: Growth, most: int, listing: Listing) -> Steps[list[bool]]:  # noqa: ARG002
         """As `ScopeCount.take`, without a listing."""
         sizes = growth()
-        replies = yield from self._sent(folder, ("EVAL", _TAKE, 1, self._key(folder), most, *sizes))
-        fits = [bool(int(answer)) for answer in replies]
-        with self._lock:
-            self._wait(self._tally(folder), sizes, fits)
+        with self._question(folder, sizes) as question:
+            replies = yield from self._sent(folder, ("EVAL", _TAKE, 1, self._key(folder), most, *sizes))
+            fits = [bool(int(answer)) for answer in replies]
+            with self._lock:
+                question.taken = _positive(compress(sizes, fits))
+                self._wait(self._tally(folder), sizes, fits)
         return fits
 
     def refund(self, folder: str, growth: int) -> Steps[None]:
@@ -69,11 +81,28 @@ class SharedCount(LocalCount):
             if not self._is_due(folder):
                 return False
             tally = self._tally(folder)
-            tally.counted, tally.changed, pending = time.monotonic(), False, tally.pending
+            tally.counted, tally.changed = time.monotonic(), False
         before = yield from self._added(folder, 0)
+        with self._lock:
+            pending, questions = tally.pending, list(self._questions.get(folder, ()))
         found = yield from listing()
+        # The server may have answered these before, and their entries come after the listing; by now they are known.
+        pending += sum(question.taken for question in questions)
         yield from self._added(folder, found + pending - before)
         return True
+
+    @contextmanager
+    def _question(self, folder: str, sizes: Sequence[int]) -> Iterator["_Question"]:
+        question = _Question(_positive(sizes))
+        with self._lock:
+            self._questions.setdefault(folder, []).append(question)
+        try:
+            yield question
+        finally:
+            with self._lock:
+                self._questions[folder].remove(question)
+                if not self._questions[folder]:
+                    del self._questions[folder]
 
     def _added(self, folder: str, amount: int) -> Steps[int]:
         return int((yield from self._sent(folder, ("INCRBY", self._key(folder), amount))))
@@ -90,3 +119,7 @@ class SharedCount(LocalCount):
             if isinstance(reply, Exception):
                 raise mapped(reply, action="count the bytes of a scope")
         return replies[0]
+
+
+def _positive(sizes: Iterable[int]) -> int:
+    return sum(max(size, 0) for size in sizes)

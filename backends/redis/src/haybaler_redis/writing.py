@@ -30,6 +30,11 @@ from haybaler_redis.staging import staged
 # Round trips of one batch at a time: while the server takes one in, the next is made.
 FLUSHES_IN_FLIGHT = 2
 
+# Groups that are written at once. A round trip costs the event loop as much as many entries: where 200 Agents come as
+# fast as they can, they are done in a fifth less time than with a group for each of 16 connections. And whoever waits
+# for one of four to end waits for a fraction of a round trip.
+GROUPS = 4
+
 # Groups' worth of entries that one caller may write while nobody else does, without the work of dividing them.
 UNDIVIDED = 16
 # An entry up to this size goes in one command, a larger one piece by piece.
@@ -43,14 +48,13 @@ def group_bounds(clients: Clients, *, wait: float) -> GroupCommit:
     """
     Return the bounds for what many callers write together. One command can write a whole group.
 
-    With as many groups as there are connections, nobody waits for a group who would not have to wait for a connection
-    anyway. In a cluster, where each node has groups of its own, one that hangs leaves half of the connections.
+    In a cluster each node has groups of its own; one that hangs leaves half of the connections.
 
     :param clients: The clients.
     :param wait: Seconds to wait for a turn.
     :returns: The bounds.
     """
-    in_flight = ceil(clients.limit / 2) if clients.clustered else clients.limit
+    in_flight = min(GROUPS, ceil(clients.limit / 2) if clients.clustered else clients.limit)
     size = WHOLE_BYTES - BULK_KEYS * HEADER_BYTES
     undivided = UNDIVIDED if in_flight > 1 else 1
     return GroupCommit(in_flight, entries=BULK_KEYS, size=size, undivided=undivided, wait=wait)
