@@ -90,3 +90,8 @@ def test_empty_and_textual_results(content: Any, empty: bool, text: bool) -> Non
 def test_policies_see_texts_and_payloads() -> None:
     assert payload_of(result("x")) == "x"
     assert payload_of(result([TextContent("x"), IMAGE, file("a", None)])) == f"x{PNG}{PNG}"
+
+
+def test_what_is_shown_of_a_part_has_nothing_of_its_content() -> None:
+    shown = list(map(repr, parts_of(result([TextContent("a secret"), IMAGE]), preview_chars=8) or []))
+    assert shown == ["Part('.txt', 8)", f"Part('.png', {len(base64.b64decode(IMAGE.base64_image))})"]
