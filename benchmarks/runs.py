@@ -23,6 +23,7 @@ from benchmarks.timing import Action, Case, measure
 Run = Callable[[], Awaitable[None]]
 
 PROBE_EVERY = 0.005  # seconds
+TASKS = f"{RAW}, with a task a result"
 
 
 async def _together(runs: list[Run]) -> dict[str, float]:
@@ -65,10 +66,15 @@ def _hooks(runs: int, results: int, hook: Any) -> Callable[[], AbstractContextMa
     return prepare
 
 
-def _sleeps(runs: int, seconds: float) -> Callable[[], AbstractContextManager[Action]]:
+def _sleeps(runs: int, seconds: float, *, each: int = 1) -> Callable[[], AbstractContextManager[Action]]:
+    async def several() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(each):
+                group.create_task(asyncio.sleep(seconds))
+
     @contextmanager
     def prepare() -> Iterator[Action]:
-        yield partial(_together, [partial(asyncio.sleep, seconds)] * runs)
+        yield partial(_together, [partial(asyncio.sleep, seconds) if each == 1 else several] * runs)
 
     return prepare
 
@@ -80,6 +86,7 @@ def _cases(runs: int, results: int, seconds: float) -> list[Case]:
         Case(subject, HAYBALER, _hooks(runs, results, haybaler_hook(AsyncStore(seconds)))),
         Case(subject, f"{HAYBALER}, blocking store", _hooks(runs, results, haybaler_hook(BlockingStore(seconds)))),
         Case(subject, f"{HAYSTACK}, blocking store", _hooks(runs, results, haystack_hook(BlockingStore(seconds)))),
+        *([Case(subject, TASKS, _sleeps(runs, seconds, each=results))] if results > 1 else ()),
         Case(subject, RAW, _sleeps(runs, seconds)),
     ]
 
@@ -96,6 +103,6 @@ async def many_runs(*, repetitions: int, quick: bool) -> Group:
     ]
     target = (
         "Target: p99 of 200 runs at most 100 ms, 128 runs at most 60 ms, and others wait at most 5 ms for a thread. "
-        "The floor: concurrent sleeps, one for each run."
+        "The floor: concurrent sleeps, one for each run; where runs have several results, also one task for each."
     )
     return Group("runs", "ToolResultOffloadHook, concurrent runs", target, columns, cases)

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from secrets import token_bytes
-from types import MappingProxyType
 from typing import Any
 
 from haystack.dataclasses import ChatMessage, ToolCallResult
@@ -39,7 +38,7 @@ def slot_for(
     store: Any,
     key_prefixes: "KeyPrefixes",
     preview_chars: int,
-    meta: Mapping[str, Any] = MappingProxyType({}),
+    meta: Mapping[str, Any] | None = None,
 ) -> Slot | None:
     """
     Prepare a message for the store.

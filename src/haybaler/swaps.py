@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from haystack.dataclasses import ChatMessage, ToolCallResult
@@ -59,7 +58,7 @@ class Slot(NamedTuple):
     tokens: int
     parts: dict[int, list[Part]]
     keys: list[str]
-    meta: Mapping[str, Any] = MappingProxyType({})
+    meta: Mapping[str, Any] | None = None
 
     @property
     def items(self) -> list[Item]:
@@ -80,7 +79,7 @@ class Slot(NamedTuple):
         :returns: The new message.
         """
         texts = {place: pointer_text(*described) for place, described in self._described(references)}
-        return with_results(self.message, texts, {**self.meta, OFFLOADED_META: list(references)})
+        return with_results(self.message, texts, {**(self.meta or {}), OFFLOADED_META: list(references)})
 
     def most_bytes(self, references: Sequence[str]) -> int | None:
         """
