@@ -7,7 +7,7 @@ haybaler never uses the event loop's default executor: name resolution and other
 import asyncio
 import math
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from threading import Event
@@ -139,11 +139,10 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     """
     Await `function(item)` for every item, at most `limit` at a time.
 
-    A fixed number of tasks, the caller's among them, take the items in turn, so a thousand items never mean a thousand
-    tasks, and a single item none. The first error cancels the rest and is raised as it is, not in a group; functions
-    that must not spoil their neighbours return errors instead of raising them. The tasks are asyncio's own: with those
-    of anyio, four short calls take nearly twice the processor time, which shows where a hundred runs write a few
-    entries each.
+    A fixed number of tasks take the items in turn, so a thousand items never mean a thousand tasks, and a single item
+    none. The first error cancels the rest and is raised as it is, not in a group; functions that must not spoil their
+    neighbours return errors instead of raising them. The tasks are asyncio's own: with those of anyio,
+    four short calls take nearly twice the processor time, which shows where a hundred runs write a few entries each.
 
     :param function: Awaited once for each item.
     :param items: The items.
@@ -152,35 +151,29 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     """
     numbered = list(enumerate(items))
     results: dict[int, R] = {}
-    errors: Sequence[Exception] = ()
+    errors: list[Exception] = []
     remaining = iter(numbered)
 
     async def drain() -> None:
+        # A task that raises would make the group cancel the caller's, which early releases of 3.11 do not take back.
         for index, item in remaining:
-            results[index] = await function(item)
+            try:
+                results[index] = await function(item)
+            except Exception as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+                for task in tasks:
+                    task.cancel()
+                return
 
     if len(numbered) == 1:
         return [await function(numbered[0][1])]
-    cancellations = _cancellations()
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(limit, len(numbered)) - 1):
-                group.create_task(drain())
-            await drain()
-    except ExceptionGroup as raised:
-        errors = raised.exceptions
-    # A group with errors does not tell of a cancellation, nor of a task whose item was cancelled all by itself.
-    if _cancellations() > cancellations or (not errors and len(results) < len(numbered)):
-        raise CancelledError
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(drain()) for _ in range(min(limit, len(numbered)))]
     if errors:
         raise errors[0]
+    if len(results) < len(numbered):  # an item was cancelled all by itself, of which a group does not tell
+        raise CancelledError
     return [results[index] for index, _ in numbered]
-
-
-def _cancellations() -> int:
-    """How often asyncio has been asked to cancel the running task, as far as nobody has dealt with it."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 async def clean_up(function: Callable[[], Awaitable[object]], *, seconds: float) -> None:

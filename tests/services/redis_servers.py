@@ -1,5 +1,6 @@
 """Servers that speak the Redis protocol, from wheels."""
 
+import gc
 import tempfile
 import time
 from collections.abc import Iterator
@@ -166,6 +167,12 @@ def redis_sentinel(name: str = "results") -> Iterator[tuple[RedisServer, RedisSe
             lambda: bool(watching.sentinel_slaves(name)) and primary.client.info("replication")["connected_slaves"] == 1
         )
         yield primary, replica, f"{LOOPBACK}:{port}"
+
+
+def until_quiet(*servers: RedisServer) -> None:
+    """Wait until nobody is connected any more, also not by a store that a test has left in a reference cycle."""
+    gc.collect()
+    until(lambda: not any(server.connections() for server in servers))
 
 
 def until(condition: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 import redis
 import redis.asyncio as aioredis
 from redis.crc import key_slot
-from tests.services.redis_servers import RedisServer, redis_cluster, redis_sentinel, until
+from tests.services.redis_servers import RedisServer, redis_cluster, redis_sentinel, until, until_quiet
 
 from haybaler.errors import EntryTooLargeError, StoreConfigurationError, StoreError, StoreUnavailableError
 from haybaler.stores.protocol import DeletedScope, StoreEntry
@@ -168,7 +168,7 @@ def test_rows_19_and_20_a_dead_node_fails_its_own_entries_only(prefix: str) -> N
 def test_row_5_a_thousand_reads_at_once_never_exceed_the_bound_of_a_node(
     cluster: list[RedisServer], prefix: str, is_async: bool
 ) -> None:
-    until(lambda: all(server.connections() == 0 for server in cluster))
+    until_quiet(*cluster)
     store = RedisToolResultStore(_url(cluster), cluster=True, prefix=prefix, max_connections=8, ttl=60)
     references = [store.reference(entry.key) for entry in _ENTRIES]
 

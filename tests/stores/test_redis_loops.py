@@ -15,7 +15,7 @@ import redis
 import redis.asyncio as aioredis
 import trustme
 from tests.services.proxy import proxy_to
-from tests.services.redis_servers import RedisServer, redis_sentinel, until
+from tests.services.redis_servers import RedisServer, redis_sentinel, until, until_quiet
 
 from haybaler.errors import (
     AsyncOnlyStoreError,
@@ -71,14 +71,14 @@ class Place:
 @contextmanager
 def _plain(request: pytest.FixtureRequest) -> Iterator[Place]:
     server: RedisServer = request.getfixturevalue("valkey")
-    until(lambda: server.connections() == 0)
+    until_quiet(server)
     yield Place([server], url=server.url)
 
 
 @contextmanager
 def _tls(request: pytest.FixtureRequest) -> Iterator[Place]:
     server: RedisServer = request.getfixturevalue("valkey")
-    until(lambda: server.connections() == 0)
+    until_quiet(server)
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     with authority.cert_pem.tempfile() as file, proxy_to(server.port, context) as proxy:
@@ -94,7 +94,7 @@ def _sentinel(request: pytest.FixtureRequest) -> Iterator[Place]:
 @contextmanager
 def _cluster(request: pytest.FixtureRequest) -> Iterator[Place]:
     servers: list[RedisServer] = request.getfixturevalue("cluster")
-    until(lambda: not any(server.connections() for server in servers))
+    until_quiet(*servers)
     yield Place(servers, url="redis://" + ",".join(f"127.0.0.1:{server.port}" for server in servers), cluster=True)
 
 
@@ -153,7 +153,7 @@ def test_rows_7_and_30_whatever_is_done_next_gives_back_the_connections_of_close
 def test_rows_7_and_30_a_loop_that_goes_on_gives_back_the_connections_of_closed_ones(
     valkey: RedisServer, prefix: str
 ) -> None:
-    until(lambda: valkey.connections() == 0)
+    until_quiet(valkey)
     store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60)
 
     def use_another_loop() -> None:
@@ -172,7 +172,7 @@ def test_rows_7_and_30_a_loop_that_goes_on_gives_back_the_connections_of_closed_
 
 
 def test_rows_7_and_29_a_ready_client_is_left_alone_when_its_loop_is_closed(valkey: RedisServer, prefix: str) -> None:
-    until(lambda: valkey.connections() == 0)
+    until_quiet(valkey)
     client = aioredis.Redis(port=valkey.port)
     store = RedisToolResultStore(client=client, prefix=prefix, ttl=60)
     loop = asyncio.new_event_loop()
@@ -195,7 +195,7 @@ def test_row_1_each_asyncio_run_has_a_client_of_its_own(valkey: RedisServer, pre
         if closes:
             await store.close_async()
 
-    until(lambda: valkey.connections() == 0)
+    until_quiet(valkey)
     for _ in range(3):
         asyncio.run(use())
         until(lambda: valkey.connections() == 0)
@@ -239,7 +239,7 @@ def test_row_5_a_thousand_reads_at_once_wait_for_sixteen_connections(valkey: Red
 
 
 def test_row_5_a_thousand_reads_in_threads_wait_for_four_connections(valkey: RedisServer, prefix: str) -> None:
-    until(lambda: valkey.connections() == 0)
+    until_quiet(valkey)
     with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60, max_connections=4) as store:
         reference = store.write(key="a", content="b")
         with ThreadPoolExecutor(32) as pool:
