@@ -11,7 +11,7 @@ import redis
 import redis.asyncio as aioredis
 from redis.crc import key_slot
 from tests.services.proxy import Proxy, proxy_to
-from tests.services.redis_servers import REDIS, VALKEY, RedisServer, redis_cluster, redis_server, until
+from tests.services.redis_servers import REDIS, VALKEY, RedisServer, redis_cluster, redis_server, until, until_quiet
 
 from haybaler.errors import (
     ConfigurationError,
@@ -53,7 +53,7 @@ def test_a_thousand_runs_write_over_few_connections_in_few_round_trips(
     request: pytest.FixtureRequest, prefix: str, kind: str, ttl: int | None
 ) -> None:
     server: RedisServer = request.getfixturevalue("valkey" if kind == VALKEY else "redis6")
-    until(lambda: server.connections() == 0)
+    until_quiet(server)
     store = RedisToolResultStore(server.url, prefix=prefix, ttl=ttl, max_connections=4)
     peak = 0
 
@@ -266,6 +266,7 @@ def test_a_run_that_is_cancelled_at_any_suspension_harms_no_other(
 
 
 def test_two_event_loops_in_two_threads_group_for_themselves(valkey: RedisServer, prefix: str) -> None:
+    until_quiet(valkey)
     store = RedisToolResultStore(valkey.url, prefix=prefix, ttl=60, max_connections=2)
     barrier = threading.Barrier(2)
 
@@ -291,7 +292,7 @@ def test_closing_leaves_no_connection_behind_for_writes_that_wait(valkey: RedisS
         assert await writing == _references(store, 100)
         await run_in_worker(until, lambda: valkey.connections() == 0)
 
-    until(lambda: valkey.connections() == 0)
+    until_quiet(valkey)
     asyncio.run(write_and_close())
 
 

@@ -233,7 +233,7 @@ def test_row_5_a_thousand_reads_at_once_wait_for_sixteen_connections(valkey: Red
         peak = await run_in_worker(valkey.connections)
         await store.close_async()
 
-    until(lambda: valkey.connections() == 0)
+    until_quiet(valkey)
     asyncio.run(read_all())
     assert 1 <= peak <= 16
 
@@ -262,7 +262,7 @@ def test_row_5_a_thousand_reads_in_threads_wait_for_four_connections(valkey: Red
 def test_row_5_calls_wait_for_the_connections_that_a_ready_client_has(
     valkey: RedisServer, prefix: str, options: dict[str, Any], most: int, colour: str
 ) -> None:
-    until(lambda: valkey.connections() == 0)
+    until_quiet(valkey)
     make: Any = aioredis.Redis if colour == "async" else redis.Redis
     client = make(port=valkey.port, **options)
     store = RedisToolResultStore(client=client, prefix=prefix, ttl=60, retries=0)
@@ -315,7 +315,7 @@ def test_row_7_closing_waits_for_what_is_in_flight_and_the_next_use_reopens(valk
         await store.close_async()
         await run_in_worker(until, lambda: valkey.connections() == 0)
 
-    until(lambda: valkey.connections() == 0)
+    until_quiet(valkey)
     asyncio.run(close_while_writing())
     until(lambda: valkey.connections() == 0)
 

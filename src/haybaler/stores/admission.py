@@ -9,7 +9,7 @@ from haybaler.errors import ScopeFullError, StoreError
 from haybaler.stores.driver import Content, StoreDriver
 from haybaler.stores.inventory import EntryPage
 from haybaler.stores.limits import size_of
-from haybaler.stores.quota import ScopeCount
+from haybaler.stores.quota import ScopeCount, room_of
 
 Item = tuple[str, Content]
 Outcome = StoreError | None
@@ -38,7 +38,7 @@ class StoreAdmission(StoreDriver):
             return (yield from await_effect(put(items)))
         sizes = yield from _sizes(items)
         room = yield from self._room(folder, dict(zip((path for path, _ in items), sizes, strict=True)))
-        taken = sum(max(growth, 0) for growth in room.values())
+        taken = room_of(room.values())
         try:
             chosen = [item for item in items if item[0] in room]
             written = iter((yield from await_effect(put(chosen))) if chosen else ())

@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from threading import Lock
@@ -128,10 +128,11 @@ class LocalCount:
         tally = self._tally(folder)
         return tally.changed or time.monotonic() - tally.counted >= self.every
 
-    def _wait(self, tally: _Tally, growth: Sequence[int], fits: Sequence[bool]) -> None:
-        waiting = sum(max(more, 0) for more in compress(growth, fits))
+    def _wait(self, tally: _Tally, growth: Sequence[int], fits: Sequence[bool]) -> int:
+        waiting = room_of(compress(growth, fits))
         tally.pending += waiting
         tally.taken += waiting
+        return waiting
 
     def _tally(self, folder: str) -> _Tally:
         tally = self._tallies.setdefault(folder, _Tally(0, 0, 0, float("-inf"), changed=False))
@@ -141,6 +142,16 @@ class LocalCount:
             if idle != folder:
                 del self._tallies[idle]
         return tally
+
+
+def room_of(growth: Iterable[int]) -> int:
+    """
+    Return the room that entries take until they are written. Those that replace larger ones give none back by then.
+
+    :param growth: The bytes by which each entry lets the scope grow, or shrink.
+    :returns: Bytes.
+    """
+    return sum(max(more, 0) for more in growth)
 
 
 def fitting(used: int, growth: Sequence[int], most: int) -> list[bool]:

@@ -1,14 +1,13 @@
 """How many bytes a scope holds: a counter in the server, which all processes share."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any
 
 from haybaler.effects import Steps
-from haybaler.stores.quota import Growth, Listing, LocalCount
+from haybaler.stores.quota import Growth, Listing, LocalCount, room_of
 from haybaler_redis.attempts import carried_out
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import Command, expire
@@ -34,6 +33,7 @@ return fits
 
 @dataclass(slots=True, eq=False)
 class _Question:
+    folder: str
     taken: int  # bytes: as long as it is not answered, all that it asks for
 
 
@@ -58,7 +58,7 @@ class SharedCount(LocalCount):
         self._prefix = prefix
         self._ttl = ttl
         self._retries = retries
-        self._questions: dict[str, list[_Question]] = {}  # that are on their way, by folder
+        self._questions: set[_Question] = set()  # those that are on their way
 
     def take(self, folder: str, growth: Growth, most: int, listing: Listing) -> Steps[list[bool]]:  # noqa: ARG002
         """As `ScopeCount.take`, without a listing."""
@@ -67,8 +67,7 @@ class SharedCount(LocalCount):
             replies = yield from self._sent(folder, ("EVAL", _TAKE, 1, self._key(folder), most, *sizes))
             fits = [bool(int(answer)) for answer in replies]
             with self._lock:
-                question.taken = _positive(compress(sizes, fits))
-                self._wait(self._tally(folder), sizes, fits)
+                question.taken = self._wait(self._tally(folder), sizes, fits)
         return fits
 
     def refund(self, folder: str, growth: int) -> Steps[None]:
@@ -84,7 +83,8 @@ class SharedCount(LocalCount):
             tally.counted, tally.changed = time.monotonic(), False
         before = yield from self._added(folder, 0)
         with self._lock:
-            pending, questions = tally.pending, list(self._questions.get(folder, ()))
+            pending = tally.pending
+            questions = [question for question in self._questions if question.folder == folder]
         found = yield from listing()
         # The server may have answered these before, and their entries come after the listing; by now they are known.
         pending += sum(question.taken for question in questions)
@@ -93,16 +93,14 @@ class SharedCount(LocalCount):
 
     @contextmanager
     def _question(self, folder: str, sizes: Sequence[int]) -> Iterator["_Question"]:
-        question = _Question(_positive(sizes))
+        question = _Question(folder, room_of(sizes))
         with self._lock:
-            self._questions.setdefault(folder, []).append(question)
+            self._questions.add(question)
         try:
             yield question
         finally:
             with self._lock:
-                self._questions[folder].remove(question)
-                if not self._questions[folder]:
-                    del self._questions[folder]
+                self._questions.remove(question)
 
     def _added(self, folder: str, amount: int) -> Steps[int]:
         return int((yield from self._sent(folder, ("INCRBY", self._key(folder), amount))))
@@ -119,7 +117,3 @@ class SharedCount(LocalCount):
             if isinstance(reply, Exception):
                 raise mapped(reply, action="count the bytes of a scope")
         return replies[0]
-
-
-def _positive(sizes: Iterable[int]) -> int:
-    return sum(max(size, 0) for size in sizes)
