@@ -125,6 +125,30 @@ def test_a_failed_write_keeps_its_result_and_spoils_no_other(colour: Colour, cap
 
 
 @both_colours
+def test_a_failed_write_spoils_no_other_in_a_store_without_batches(colour: Colour) -> None:
+    def refuse(content: object) -> None:
+        if content == "refused" + LONG:
+            raise OSError("full")
+
+    class Sync(SyncStore):
+        def write(self, *, key: str, content: str | bytes) -> str:
+            refuse(content)
+            return super().write(key=key, content=content)
+
+    class Async(AsyncStore):
+        async def write_async(self, *, key: str, content: str | bytes) -> str:
+            refuse(content)
+            await asyncio.sleep(0)  # the others are on their way when one of them fails
+            return await super().write_async(key=key, content=content)
+
+    messages = step(3)
+    messages[3] = answered(call("fetch", 2), "refused" + LONG)
+    store = Async() if colour is Colour.ASYNC else Sync()
+    assert moved(offload(colour, messages, store)) == [True, False, True]
+    assert list(store.entries.values()) == [LONG, LONG]
+
+
+@both_colours
 def test_a_result_of_several_parts_is_moved_whole_or_not_at_all(colour: Colour) -> None:
     """What was written in vain is gone."""
     inner = InMemoryToolResultStore()

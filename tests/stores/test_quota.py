@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.services.redis_servers import RedisServer
 
+from haybaler.effects import Steps, perform
 from haybaler.errors import ConfigurationError, ScopeFullError, StoreError, StoreFullError
 from haybaler.stores import quota
 from haybaler.stores.base import BaseToolResultStore
@@ -209,6 +210,51 @@ def test_processes_share_the_count_of_a_redis_server(valkey: RedisServer, prefix
         assert other.sweep(safe_age=0).leftovers == 0
         one.scoped("a").delete_scope()
         assert valkey.client.keys(f"*{prefix}*") == []
+
+
+@pytest.mark.parametrize("is_heard", [True, False], ids=["answered meanwhile", "unanswered"])
+@pytest.mark.parametrize(("before", "room"), [(0, 400), (900, 100)], ids=["granted", "refused"])
+def test_a_recount_knows_of_room_that_the_server_has_granted_before_this_process_hears_of_it(
+    valkey: RedisServer, prefix: str, is_heard: bool, before: int, room: int
+) -> None:
+    with RedisToolResultStore(valkey.url, prefix=prefix, ttl=60, max_scope_bytes=1000) as store:
+        count, folder = store._scope_count, "run/"
+        perform(count.refund(folder, -before))
+        asking = count.take(folder, lambda: [600], 1000, nothing)
+        answer = next(asking).run()
+        assert int(valkey.client.get(f"{prefix}:{folder}#bytes")) == (before or 600)
+
+        def listing() -> Steps[int]:
+            yield from ()
+            if is_heard:
+                with pytest.raises(StopIteration):
+                    asking.send(answer)
+            return before
+
+        assert perform(count.recount(folder, listing))
+        if not is_heard:  # rather too much than too little
+            room = max(0, min(room, 1000 - before - 600))
+        assert perform(count.take(folder, lambda: [room + 1], 1000, nothing)) == [False]
+        if room > 0:
+            assert perform(count.take(folder, lambda: [room], 1000, nothing)) == [True]
+        asking.close()
+
+
+def nothing() -> Steps[int]:
+    yield from ()
+    return 0
+
+
+def test_what_is_about_to_be_replaced_by_less_takes_room_until_it_is() -> None:
+    def listing() -> Steps[int]:
+        yield from ()
+        return 90
+
+    count = LocalCount()
+    assert perform(count.take("run/", lambda: [-30, 10], 100, listing)) == [True, True]
+    count.forget("run/")
+    assert perform(count.recount("run/", listing))
+    assert perform(count.take("run/", lambda: [1], 100, listing)) == [False]
 
 
 @pytest.mark.parametrize("processes", [1, 3])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,6 +155,8 @@ def test_results_of_haybalers_own_tools_are_known() -> None:
     assert is_read_back(answer(ToolCall("read_tool_result", {}), "x"))
     assert is_read_back(answer(ToolCall("search_tool_result", {}), "x"))
     assert not is_read_back(answer(CALL, "x"))
+    together = [*answer(CALL, "x")._content, *answer(ToolCall("read_tool_result", {}), "x")._content]
+    assert is_read_back(replace(answer(CALL, "x"), _content=together))
 
 
 WIDEST = "\U0001f676"  # twelve bytes as an escape
