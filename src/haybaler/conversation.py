@@ -269,8 +269,16 @@ def fresh_results(messages: Sequence[ChatMessage]) -> list[int]:
 def _answers_by_id(messages: Sequence[ChatMessage]) -> list[int] | None:
     """Return the results of the first message's calls, where every id is there and unique, as it nearly always is."""
     calls = [call.id for message in messages[:1] for call in message.tool_calls]
-    answers = [(index, r.origin.id) for index, message in enumerate(messages) for r in message.tool_call_results]
-    ids = [call for _, call in answers]
-    if not all(calls) or len(set(calls)) < len(calls) or len(set(ids)) < len(ids) or not set(ids) <= set(calls):
+    unanswered = set(calls)
+    if not all(calls) or len(unanswered) < len(calls):
         return None
-    return list(dict.fromkeys(index for index, _ in answers))
+    answers = []
+    for index, message in enumerate(messages):
+        results = message.tool_call_results
+        for result in results:
+            if result.origin.id not in unanswered:
+                return None
+            unanswered.remove(result.origin.id)
+        if results:
+            answers.append(index)
+    return answers

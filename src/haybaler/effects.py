@@ -52,7 +52,8 @@ def in_worker(function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
     :param args: Its positional arguments.
     :returns: What the function returned.
     """
-    return (yield from await_effect(Effect(partial(function, *args), partial(run_in_worker, function, *args))))
+    result: R = yield Effect(partial(function, *args), partial(run_in_worker, function, *args))
+    return result
 
 
 def computed(function: Callable[[*Ts], R], *args: *Ts, size: int, inline: int) -> Steps[R]:
@@ -90,7 +91,8 @@ def in_turn(function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
     :param args: Its positional arguments.
     :returns: What the function returned.
     """
-    return (yield from await_effect(Effect(partial(function, *args), partial(run_in_turn, function, *args))))
+    result: R = yield Effect(partial(function, *args), partial(run_in_turn, function, *args))
+    return result
 
 
 def perform(steps: Steps[R]) -> R:

@@ -8,6 +8,7 @@ it stands nor look like words of ours: a line of its own, another pointer, an in
 import json
 import re
 import unicodedata
+from collections.abc import Mapping, Sequence
 
 # Names as tools have them: nothing in one ends a quote or a sentence.
 _NAME = re.compile(r"[\w.:/@-]{1,128}\Z")
@@ -24,21 +25,28 @@ _NOT_PLAIN = re.compile(rf"[\\{_UNSEEN}{_QUOTES}]")
 _NOT_PLAIN_ASCII = "\\\"'`"
 
 # What belongs to pointers, to notes, to answers of the read-back tools, and to the frames of chat templates, each under
-# what it cannot do without: a preview without those words is checked in two microseconds rather than in thirty. All is
-# in small letters.
-_ROLES = ("system", "developer", "assistant", "user", "human", "tool", "ai", "instruction", "instructions")
+# what it cannot do without: a preview without those words is checked in a microsecond or two rather than in thirty. All
+# is in small letters.
 _SPEAKING = {
     word: re.compile(pattern)
     for word, pattern in {
-        **{role: rf"\b{role}\s{{0,9}}[:>\]}}]" for role in _ROLES},
         "offload": r"offload",
-        "preview": r"preview\s{0,9}:",
         "_tool_result": r"(?:read|search)_tool_result",
         "result": r"tool\s{1,9}results?\b",
         "character": r"characters?\s{0,9}\)?\s{0,9}at\b",
         "byte": r"bytes?\s{0,9}\)?\s{0,9}at\b",
-        "at ": r"\bat\s{1,9}\S*[/:]",
         "offset": r"\boffset\s{0,9}[=\d]",
+    }.items()
+}
+# What cannot do without one of these marks either.
+_MARKS = ":/[]}<>"
+_ROLES = ("system", "developer", "assistant", "user", "human", "tool", "ai", "instruction", "instructions")
+_SPEAKING_WITH_MARKS = {
+    word: re.compile(pattern)
+    for word, pattern in {
+        **{role: rf"\b{role}\s{{0,9}}[:>\]}}]" for role in _ROLES},
+        "preview": r"preview\s{0,9}:",
+        "at ": r"\bat\s{1,9}\S*[/:]",
         "[": r"\[\s{0,9}(?:(?:\d+|no)\s{1,9}match|characters\b|/?\s{0,9}inst\b)",
         "<": r"<\s{0,9}[|/]|<<\s{0,9}/?\s{0,9}sys",
         ">": r"[|/]\s{0,9}>",
@@ -71,7 +79,7 @@ def json_framed(text: str) -> str:
     return "".join(c if is_seen(c) and not _TO_BE_ESCAPED.match(c) else json.dumps(c)[1:-1] for c in quoted)
 
 
-def most_bytes(*texts: str) -> int:
+def most_bytes(texts: Sequence[str]) -> int:
     """
     Bound the size of texts in any of these frames, each in its own.
 
@@ -137,5 +145,11 @@ def _is_speaking(text: str) -> bool:
     # Full-width and other compatibility forms read like the letters that they stand for.
     read = text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_SMALL_I)
     small = read.lower()
-    words = [word for word in _SPEAKING if word in small]
-    return any(_SPEAKING[word].search(small) for word in words)
+    if any(map(small.__contains__, _MARKS)) and _has_any(_SPEAKING_WITH_MARKS, small):
+        return True
+    return _has_any(_SPEAKING, small)
+
+
+def _has_any(patterns: Mapping[str, re.Pattern[str]], text: str) -> bool:
+    found = [pattern for word, pattern in patterns.items() if word in text]
+    return any(pattern.search(text) for pattern in found)

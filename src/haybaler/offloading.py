@@ -54,7 +54,7 @@ def slot_for(
     :returns: The slot, or None if nothing of the message can or should be stored.
     """
     parts: dict[int, list[Part]] = {}
-    keys: list[str] = []
+    items: list[Item] = []
     for place, result in results.items():
         if is_empty(result):
             continue
@@ -63,11 +63,11 @@ def slot_for(
             return None
         prefix = key_prefixes.draw(result.origin.tool_name)
         if len(own) == 1:
-            keys.append(prefix + own[0].suffix)
+            items.append((prefix + own[0].suffix, own[0].content))
         else:
-            keys += [f"{prefix}_{n}{part.suffix}" for n, part in enumerate(own)]
+            items += [(f"{prefix}_{n}{part.suffix}", part.content) for n, part in enumerate(own)]
         parts[place] = own
-    return Slot(index, message, tokens, parts, keys, meta) if parts else None
+    return Slot(index, message, tokens, parts, items, meta) if parts else None
 
 
 class KeyPrefixes:

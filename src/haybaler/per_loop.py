@@ -30,6 +30,10 @@ class PerLoop(Generic[T]):
         :returns: The object, made now if need be.
         """
         loop = asyncio.get_running_loop()
+        # Nearly always there is but one loop, which has its object.
+        known = self._objects.get(loop) if len(self._objects) == 1 else None
+        if known is not None:
+            return known
         with self._lock:
             if len(self._objects) > (loop in self._objects):
                 self.forget_closed_loops()

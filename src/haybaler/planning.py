@@ -94,7 +94,7 @@ class OffloadPlan:
                 self._exhausted = True
                 break
             try:
-                swap = Swap(slot, [self._predict(key) for key in slot.keys])
+                swap = Swap(slot, [self._predict(key) for key, _ in slot.items])
             except StoreError as error:
                 self.failures.append((slot, error))
                 continue

@@ -79,10 +79,13 @@ def most_bytes_of_pointers(parts: Sequence[PartDescription], references: Sequenc
     :param pointers: How many pointers there are.
     :returns: Bytes of UTF-8.
     """
-    named = [shortened(part.filename, _FILENAME_CHARS) for part in parts if part.filename]
-    shown = [part.preview for part in parts if part.preview is not None]
-    words = _WORDS * pointers + _WORDS_OF_LINE * len(parts)
-    return words + most_bytes(*references, *named, *shown)
+    shown = list(references)
+    for part in parts:
+        if part.filename:
+            shown.append(shortened(part.filename, _FILENAME_CHARS))
+        if part.preview is not None:
+            shown.append(part.preview)
+    return _WORDS * pointers + _WORDS_OF_LINE * len(parts) + most_bytes(shown)
 
 
 def preview_of(text: str, characters: int) -> str | None:

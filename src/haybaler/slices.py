@@ -25,7 +25,7 @@ def in_slices(items: Iterable[T]) -> Iterator[T]:
     :param items: What is worked on, one after another.
     :returns: The same items.
     """
-    if active_count() == 1 or _on_loop():
+    if _on_loop() or active_count() == 1:
         yield from items
         return
     begun = perf_counter()

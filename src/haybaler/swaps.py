@@ -49,7 +49,7 @@ class Slot(NamedTuple):
     :param message: The message.
     :param tokens: Its size.
     :param parts: For the place of each result that is replaced, the result's parts.
-    :param keys: Key i belongs to part i, counted through all results.
+    :param items: What is to be written; item i belongs to part i, counted through all results.
     :param meta: What is added to the metadata beside the references.
     """
 
@@ -57,14 +57,8 @@ class Slot(NamedTuple):
     message: ChatMessage
     tokens: int
     parts: dict[int, list[Part]]
-    keys: list[str]
+    items: list[Item]
     meta: Mapping[str, Any] | None = None
-
-    @property
-    def items(self) -> list[Item]:
-        """What is to be written, in the order of the keys."""
-        contents = [part.content for parts in self.parts.values() for part in parts]
-        return list(zip(self.keys, contents, strict=True))
 
     @property
     def tool_names(self) -> list[str]:
@@ -75,7 +69,7 @@ class Slot(NamedTuple):
         """
         Return the message with pointers in place of its results.
 
-        :param references: Reference i belongs to key i.
+        :param references: Reference i belongs to item i.
         :returns: The new message.
         """
         texts = {place: pointer_text(*described) for place, described in self._described(references)}
@@ -85,7 +79,7 @@ class Slot(NamedTuple):
         """
         Bound the size of the message with pointers, as counters render it, without making it.
 
-        :param references: Reference i belongs to key i.
+        :param references: Reference i belongs to item i.
         :returns: Bytes of UTF-8; None if something stays in the message that is no pointer.
         """
         if len(self.parts) < len(self.message._content):  # noqa: SLF001 - each of the public views has some of the parts
@@ -107,7 +101,7 @@ class Swap:
     A message and the pointer that takes its place.
 
     :param slot: The message, and what of it goes into the store.
-    :param references: The references that are expected of the store; reference i belongs to key i of the slot.
+    :param references: The references that are expected of the store; reference i belongs to item i of the slot.
     """
 
     slot: Slot
@@ -142,7 +136,7 @@ class Fate(NamedTuple):
         return list(dict.fromkeys([*self.written, *late])) if self.failure else []
 
 
-def fates(swaps: Iterable[Swap], outcomes: Sequence[str | StoreError]) -> list[Fate]:
+def fates(swaps: Iterable[Swap], outcomes: Sequence[str | StoreError]) -> Iterator[Fate]:
     """
     Tell what became of each swap of a batch.
 
@@ -150,16 +144,12 @@ def fates(swaps: Iterable[Swap], outcomes: Sequence[str | StoreError]) -> list[F
     :param outcomes: Outcome i belongs to item i of the batch: a reference, or why it was not stored.
     :returns: Fate i belongs to swap i.
     """
-    remaining = iter(outcomes)
-    of_swaps = [(swap, [next(remaining) for _ in swap.slot.keys]) for swap in swaps]
-    return [
-        Fate(
-            swap,
-            [outcome for outcome in own if isinstance(outcome, str)],
-            next((outcome for outcome in own if isinstance(outcome, StoreError)), None),
-        )
-        for swap, own in of_swaps
-    ]
+    end = 0
+    for swap in swaps:
+        start, end = end, end + len(swap.slot.items)
+        own = outcomes[start:end]
+        written = [outcome for outcome in own if isinstance(outcome, str)]
+        yield Fate(swap, written, next((outcome for outcome in own if isinstance(outcome, StoreError)), None))
 
 
 def standing(swaps: Sequence[Swap], messages: Iterable[ChatMessage]) -> list[Swap]:

@@ -213,11 +213,11 @@ def bind_tools(state: State) -> None:
 
     :param state: The Agent's live `State`; the list of the step's tools is changed, the tools of other runs are not.
     """
-    own, store, writes = own_store(state), run_store(state), run_writes(state)
+    own, store = own_store(state), run_store(state)
     tools: list[Tool] = state.data.get("tools") or []
     for place, tool in enumerate(tools):
         if isinstance(tool, ResultTool):
-            tool.bind(store, writes)
+            tool.bind(store, run_writes(state))
         elif own is not None:
             tools[place] = carrying(tool, own)
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TypeVar, TypeVarTuple
 
-from anyio.lowlevel import RunVar
-
+from haybaler.per_loop import PerLoop
 from haybaler.slices import give_way
 
 R = TypeVar("R")
@@ -23,8 +22,6 @@ SHARE = 0.001
 # How much the newest computation counts in the average.
 _NEWEST = 0.1
 
-_turns: RunVar["_Turns"] = RunVar("haybaler_turns")
-
 
 async def run_in_turn(function: Callable[[*Ts], R], *args: *Ts) -> R:
     """
@@ -34,12 +31,9 @@ async def run_in_turn(function: Callable[[*Ts], R], *args: *Ts) -> R:
     :param args: Its positional arguments.
     :returns: What the function returned.
     """
-    try:
-        turns = _turns.get()
-    except LookupError:
-        turns = _Turns()
-        _turns.set(turns)
-    await turns.mine()
+    turns = _turns.get()
+    if not turns.is_free:
+        await turns.mine()
     begun = perf_counter()
     try:
         return function(*args)
@@ -51,17 +45,20 @@ class _Turns:
     """Those of one event loop: first come, first served."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._spent = self._average = 0.0
         self._pass_is_known = False
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody waits, and something is left of the share."""
+        return not self._waiting and self._spent < SHARE
+
     async def mine(self) -> None:
-        """Wait as long as there is nothing left of the share, or others came before."""
-        if self._waiting or self._spent >= SHARE:
-            turn = self._loop.create_future()
-            self._waiting.append(turn)
-            await turn
+        """Wait until those who came before have had their turns."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        await turn
 
     def took(self, seconds: float) -> None:
         """Count a computation."""
@@ -69,7 +66,7 @@ class _Turns:
         self._average += (seconds - self._average) * (_NEWEST if self._average else 1.0)
         if not self._pass_is_known:
             self._pass_is_known = True
-            self._loop.call_soon(self._next_pass)
+            asyncio.get_running_loop().call_soon(self._next_pass)
 
     def _next_pass(self) -> None:
         if self._waiting or self._spent >= SHARE:
@@ -77,10 +74,14 @@ class _Turns:
         self._spent = 0.0
         self._pass_is_known = bool(self._waiting)
         if self._waiting:
-            self._loop.call_soon(self._next_pass)  # before those who go on now, so that their share is a new one
+            # Before those who go on now, so that their share is a new one.
+            asyncio.get_running_loop().call_soon(self._next_pass)
         number = max(1, int(SHARE / self._average)) if self._average else 1
         while self._waiting and number:
             turn = self._waiting.popleft()
             if not turn.done():  # otherwise its task was cancelled
                 turn.set_result(None)
                 number -= 1
+
+
+_turns = PerLoop(_Turns)

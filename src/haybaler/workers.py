@@ -149,10 +149,12 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     :param limit: The most calls in flight.
     :returns: The results; result i belongs to item i.
     """
-    numbered = list(enumerate(items))
+    listed = list(items)
+    if len(listed) == 1:
+        return [await function(listed[0])]
     results: dict[int, R] = {}
     errors: list[Exception] = []
-    remaining = iter(numbered)
+    remaining = enumerate(listed)
 
     async def drain() -> None:
         # A task that raises would make the group cancel the caller's, which early releases of 3.11 do not take back.
@@ -165,15 +167,13 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
                     task.cancel()
                 return
 
-    if len(numbered) == 1:
-        return [await function(numbered[0][1])]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(drain()) for _ in range(min(limit, len(numbered)))]
+        tasks = [group.create_task(drain()) for _ in range(min(limit, len(listed)))]
     if errors:
         raise errors[0]
-    if len(results) < len(numbered):  # an item was cancelled all by itself, of which a group does not tell
+    if len(results) < len(listed):  # an item was cancelled all by itself, of which a group does not tell
         raise CancelledError
-    return [results[index] for index, _ in numbered]
+    return list(map(results.__getitem__, range(len(listed))))
 
 
 async def clean_up(function: Callable[[], Awaitable[object]], *, seconds: float) -> None:

@@ -48,7 +48,7 @@ def test_a_message_with_pointers_is_never_larger_than_its_bound(
     message = ChatMessage(_role=answer(ToolCall("fetch", {}), "").role, _content=list(given_results))
     parts = {place: parts_of(result, preview_chars=preview_chars) or [] for place, result in enumerate(given_results)}
     references = [reference] * sum(map(len, parts.values()))
-    slot = Slot(0, message, 0, parts, references)
+    slot = Slot(0, message, 0, parts, [])
     most = slot.most_bytes(references)
     assert most is not None
     assert bytes_of(slot.replaced(references)) <= most

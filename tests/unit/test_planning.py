@@ -21,8 +21,8 @@ def step(number: int, text: str = TEXT) -> list[ChatMessage]:
 def slot(index: int, message: ChatMessage, *, parts: int = 1) -> Slot:
     described = parts_of(message.tool_call_results[0], preview_chars=0)
     assert described is not None
-    keys = [f"key{index}_{part}" for part in range(parts)]
-    return Slot(index, message, size(message), {0: described * parts}, keys)
+    items = [(f"key{index}_{part}", described[0].content) for part in range(parts)]
+    return Slot(index, message, size(message), {0: described * parts}, items)
 
 
 def size(message: ChatMessage) -> int:

@@ -38,7 +38,10 @@ class PolicyTable:
         """
         if tool_name in self._named:
             return self._named[tool_name]
-        return next((policy for matches, policy in self._patterns if matches(tool_name)), None)
+        for matches, policy in self._patterns:
+            if matches(tool_name):
+                return policy
+        return None
 
 
 def _patterns(strategies: Strategies) -> Iterator[tuple[str, AnyOffloadPolicy]]:

@@ -1,7 +1,6 @@
 """Writing a batch to any store, and its outcomes, of which nothing is trusted."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, Self, cast
 
 from haybaler.errors import StoreError
@@ -42,7 +41,7 @@ def write_now(store: Any, entries: Sequence[StoreEntry], done: dict[int, Outcome
         else:
             write = synchronous(store, "write")
             for index, entry in enumerate(entries):
-                _write_one(write, entry, partial(outcomes.take, index))
+                _write_one(write, entry, index, outcomes)
     return outcomes.of_entries
 
 
@@ -68,7 +67,7 @@ async def write_async(
             write = method_of(store, "write")
 
             def write_one(index: int) -> Awaitable[None]:
-                return _write_one_async(write, entries[index], partial(outcomes.take, index))
+                return _write_one_async(write, entries[index], index, outcomes)
 
             await map_bounded(write_one, range(len(entries)), limit=SINGLE_CALLS)
     return outcomes.of_entries
@@ -116,17 +115,17 @@ def _no_reference(outcome: object) -> StoreError:
     return StoreError(f"The store gave {type(outcome).__name__} instead of a reference.")
 
 
-def _write_one(write: Callable[..., object], entry: StoreEntry, take: Callable[[object], None]) -> None:
+def _write_one(write: Callable[..., object], entry: StoreEntry, index: int, outcomes: _Outcomes) -> None:
     try:
-        take(write(key=entry.key, content=entry.content))
+        outcomes.take(index, write(key=entry.key, content=entry.content))
     except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
-        take(write_failure(error))
+        outcomes.take(index, write_failure(error))
 
 
 async def _write_one_async(
-    write: Callable[..., Awaitable[object]], entry: StoreEntry, take: Callable[[object], None]
+    write: Callable[..., Awaitable[object]], entry: StoreEntry, index: int, outcomes: _Outcomes
 ) -> None:
     try:
-        take(await write(key=entry.key, content=entry.content))
+        outcomes.take(index, await write(key=entry.key, content=entry.content))
     except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only
-        take(write_failure(error))
+        outcomes.take(index, write_failure(error))
