@@ -10,6 +10,9 @@ from haystack.dataclasses.chat_message import ChatMessageContentT, ReasoningCont
 from haybaler.references import compaction_mark
 from haybaler.slices import in_slices
 
+# Looked up once: Python 3.11 calls a function for each member of an enumeration that is named.
+_SYSTEM, _USER, _ASSISTANT, _TOOL = ChatRole.SYSTEM, ChatRole.USER, ChatRole.ASSISTANT, ChatRole.TOOL
+
 Position = tuple[int, int]  # index of a message, index of a call or result among those of the message
 
 
@@ -116,7 +119,7 @@ def _last_call_index(messages: Sequence[ChatMessage]) -> int | None:
     for index in reversed(range(len(messages))):
         if messages[index].tool_calls:
             return index
-        if messages[index].role != ChatRole.TOOL:
+        if messages[index].role != _TOOL:
             return None
     return None
 
@@ -163,7 +166,7 @@ def leading_system_end(messages: Sequence[ChatMessage]) -> int:
     :returns: Index of the first message that is no system message, or that a compaction left.
     """
     for index, message in enumerate(messages):
-        if message.role != ChatRole.SYSTEM or compaction_mark(message) is not None:
+        if message.role != _SYSTEM or compaction_mark(message) is not None:
             return index
     return len(messages)
 
@@ -175,7 +178,7 @@ def last_assistant_index(messages: Sequence[ChatMessage]) -> int:
     :param messages: The conversation.
     :returns: The index, or -1 if there is none.
     """
-    return next((i for i in reversed(range(len(messages))) if messages[i].role == ChatRole.ASSISTANT), -1)
+    return next((i for i in reversed(range(len(messages))) if messages[i].role == _ASSISTANT), -1)
 
 
 def run_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
@@ -186,7 +189,7 @@ def run_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
     :returns: Indices of the user messages after the last answer; where there are none, what `current_task` finds.
     """
     start = len(messages)
-    while start and not (messages[start - 1].role == ChatRole.ASSISTANT or messages[start - 1].tool_call_results):
+    while start and not (messages[start - 1].role == _ASSISTANT or messages[start - 1].tool_call_results):
         start -= 1
     return tuple(i for i in range(start, len(messages)) if is_users(messages[i])) or current_task(messages)
 
@@ -203,6 +206,8 @@ def current_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
     """
     last = first_user = None
     for index in reversed(range(len(messages))):
+        if last is None and messages[index].role != _USER:
+            continue  # told first, for a long conversation ends with hundreds of them
         if is_users(messages[index]):
             first_user = index
             last = index if last is None else last
@@ -222,12 +227,12 @@ def current_task(messages: Sequence[ChatMessage]) -> tuple[int, ...]:
 def _is_of_step(messages: Sequence[ChatMessage], index: int) -> bool | None:
     """Whether a message that no user wrote leaves the Agent in the middle of a step; None if it does not tell."""
     message = messages[index]
-    if message.role == ChatRole.TOOL or message.tool_calls or message.tool_call_results:
+    if message.role == _TOOL or message.tool_calls or message.tool_call_results:
         return True
     if is_compaction_product(message):
         # Directly after a user's message it stands for steps that were removed.
         return (index > 0 and is_users(messages[index - 1])) or None
-    return False if message.role == ChatRole.ASSISTANT else None
+    return False if message.role == _ASSISTANT else None
 
 
 def is_users(message: ChatMessage) -> bool:
@@ -238,7 +243,7 @@ def is_users(message: ChatMessage) -> bool:
     :returns: True for a message of the user's role without the mark of a compaction.
     """
     # Ten times as quick as `is_from`, which makes a table of all roles at each call.
-    return message.role == ChatRole.USER and compaction_mark(message) is None
+    return message.role == _USER and compaction_mark(message) is None
 
 
 def is_compaction_product(message: ChatMessage, strategy: str | None = None) -> bool:

@@ -22,7 +22,8 @@ _QUOTES = "\"'`\u00b4\u02b9\u02bb-\u02bd\u02ca\u02cb\u2018-\u201b\u2032\u2035\u2
 _INVISIBLE = re.compile(f"[{_UNSEEN}]")
 _TO_BE_ESCAPED = re.compile(f"[{_UNSEEN}{_DOUBLE}]")
 _NOT_PLAIN = re.compile(rf"[\\{_UNSEEN}{_QUOTES}]")
-_NOT_PLAIN_ASCII = "\\\"'`"
+# Printable ASCII without quotes and backslashes, which is what nearly all references are.
+_PLAIN_ASCII = re.compile(r"[ !#-&(-\[\]-_a-~]*\Z")
 
 # What belongs to pointers, to notes, to answers of the read-back tools, and to the frames of chat templates, each under
 # what it cannot do without: a preview without those words is checked in a microsecond or two rather than in thirty. All
@@ -30,12 +31,10 @@ _NOT_PLAIN_ASCII = "\\\"'`"
 _SPEAKING = {
     word: re.compile(pattern)
     for word, pattern in {
-        "offload": r"offload",
-        "_tool_result": r"(?:read|search)_tool_result",
-        "result": r"tool\s{1,9}results?\b",
+        "off": r"offload|\boffset\s{0,9}[=\d]",
+        "result": r"(?:read|search)_tool_result|tool\s{1,9}results?\b",
         "character": r"characters?\s{0,9}\)?\s{0,9}at\b",
         "byte": r"bytes?\s{0,9}\)?\s{0,9}at\b",
-        "offset": r"\boffset\s{0,9}[=\d]",
     }.items()
 }
 # What cannot do without one of these marks either.
@@ -135,8 +134,8 @@ def is_seen(character: str) -> bool:
 
 def _is_plain(text: str) -> bool:
     """Whether nothing in a text ends a quote, a line or a direction, and nothing is hidden in it."""
-    if text.isascii():  # told in a moment
-        return text.isprintable() and not any(map(text.__contains__, _NOT_PLAIN_ASCII))
+    if text.isascii():
+        return _PLAIN_ASCII.match(text) is not None
     return text.isprintable() and not _NOT_PLAIN.search(text)
 
 

@@ -103,7 +103,7 @@ def _unguessable_parts() -> Iterator[str]:
 
 def _storable_parts(result: ToolCallResult, store: Any, preview_chars: int) -> list[Part] | None:
     parts = None
-    if getattr(store, "supports_binary_content", False) or is_text(result):
+    if is_text(result) or getattr(store, "supports_binary_content", False):
         parts = parts_of(result, preview_chars=preview_chars)
     if not parts:
         logger.warning(

@@ -12,7 +12,6 @@ from haybaler.errors import StoreError, StoreTimeoutError
 from haybaler.parts import Part
 from haybaler.references import (
     OFFLOADED_META,
-    PartDescription,
     most_bytes_of_pointers,
     offloaded_references,
     pointer_text,
@@ -72,7 +71,11 @@ class Slot(NamedTuple):
         :param references: Reference i belongs to item i.
         :returns: The new message.
         """
-        texts = {place: pointer_text(*described) for place, described in self._described(references)}
+        remaining = iter(references)
+        texts = {
+            place: pointer_text([part.description for part in parts], [next(remaining) for _ in parts])
+            for place, parts in self.parts.items()
+        }
         return with_results(self.message, texts, {**(self.meta or {}), OFFLOADED_META: list(references)})
 
     def most_bytes(self, references: Sequence[str]) -> int | None:
@@ -87,12 +90,6 @@ class Slot(NamedTuple):
         described = [part.description for parts in self.parts.values() for part in parts]
         pointers = most_bytes_of_pointers(described, references, pointers=len(self.parts))
         return pointers + most_bytes_of_heads(self.tool_names)
-
-    def _described(self, references: Sequence[str]) -> Iterator[tuple[int, tuple[list[PartDescription], list[str]]]]:
-        """Tell for the place of each result what its pointer says of the parts, and where they are."""
-        remaining = iter(references)
-        for place, parts in self.parts.items():
-            yield place, ([part.description for part in parts], [next(remaining) for _ in parts])
 
 
 @dataclass(slots=True)
@@ -149,7 +146,8 @@ def fates(swaps: Iterable[Swap], outcomes: Sequence[str | StoreError]) -> Iterat
         start, end = end, end + len(swap.slot.items)
         own = outcomes[start:end]
         written = [outcome for outcome in own if isinstance(outcome, str)]
-        yield Fate(swap, written, next((outcome for outcome in own if isinstance(outcome, StoreError)), None))
+        failures = [outcome for outcome in own if isinstance(outcome, StoreError)]
+        yield Fate(swap, written, failures[0] if failures else None)
 
 
 def standing(swaps: Sequence[Swap], messages: Iterable[ChatMessage]) -> list[Swap]:

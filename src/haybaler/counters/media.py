@@ -35,10 +35,13 @@ def media_tokens(messages: Sequence[ChatMessage], fees: MediaFees, *, bytes_per_
     :param bytes_per_token: How many bytes of a document that is no PDF file make a token.
     :returns: Tokens.
     """
-    return sum(
-        _image_tokens(part, fees) if isinstance(part, ImageContent) else _file_tokens(part, fees, bytes_per_token)
-        for part in _media(messages)
-    )
+    tokens = 0
+    for part in _media(messages):
+        if isinstance(part, ImageContent):
+            tokens += _image_tokens(part, fees)
+        else:
+            tokens += _file_tokens(part, fees, bytes_per_token)
+    return tokens
 
 
 def _media(messages: Sequence[ChatMessage]) -> Iterator[ImageContent | FileContent]:

@@ -159,9 +159,11 @@ class RunTokenCounter:
         :param message: The message.
         :returns: Tokens.
         """
-        if id(message) not in self._sizes:
-            self._sizes[id(message)] = _Sized(message, self._counter.count([message], None))
-        if self._learned.is_scaled and id(message) not in self._judged:
+        if (sized := self._sizes.get(id(message))) is None:
+            sized = self._sizes[id(message)] = _Sized(message, self._counter.count([message], None))
+        if not self._learned.is_scaled:
+            return sized.tokens
+        if id(message) not in self._judged:
             self._judge_each([message])
         return self._known_sizes([message])[0]
 

@@ -21,14 +21,12 @@ from haybaler.errors import ConfigurationError
 from haybaler.hooks.carrying import is_carrying
 from haybaler.hooks.context import own_store, run_store
 from haybaler.hooks.record import RunRecord
-from haybaler.hooks.strategies import PolicyTable, Strategies, key_from_text, key_to_text
-from haybaler.interop import describe, synchronous
+from haybaler.hooks.strategies import Decider, PolicyTable, Strategies, key_from_text, key_to_text
+from haybaler.interop import describe
 from haybaler.lifecycle import run_lifecycle
 from haybaler.offloading import KeyPrefixes, carry_out, slot_for
-from haybaler.parts import payload_of
 from haybaler.planning import OffloadPlan
-from haybaler.policies import AnyOffloadPolicy, decides_inline
-from haybaler.references import is_offloaded, is_read_back
+from haybaler.references import any_read_back, is_offloaded
 from haybaler.serialization import deserialize_parts, serialized
 from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.writing import predictor
@@ -40,7 +38,7 @@ logger = logging.getLogger(__name__)
 # For choosing on the event loop, the work on one result as that of counting so many characters, without its preview.
 _RESULT_CHARS = 500
 
-_Result = tuple[int, ToolCallResult, AnyOffloadPolicy]  # its place among the message's results, and its policy
+_Result = tuple[int, ToolCallResult, Decider]  # its place among the message's results, and who decides
 
 
 class _Candidate(NamedTuple):
@@ -150,7 +148,7 @@ class ToolResultOffloadHook:
         work = _Work(candidates, store, RunRecord.of(state).counter(self.token_counter))
         if candidates and self._is_quick(work):
             # Other runs have to choose as well: what can wait until the writes have begun does.
-            sizes = perform(work.counter.sizes(work.messages))
+            sizes = list(map(work.counter.size, work.messages))
             work.plan = self._plan(state, work, sizes, most_tokens=work.counter.most_tokens)
             work.batch = work.plan.next_batch()
         return work
@@ -168,13 +166,14 @@ class ToolResultOffloadHook:
         )
 
     def _eligible(self, message: ChatMessage) -> list[_Result]:
-        if is_offloaded(message) or is_read_back(message):
+        results = message.tool_call_results
+        if is_offloaded(message) or any_read_back(results):
             return []
         return [
-            (place, result, policy)
-            for place, result in enumerate(message.tool_call_results)
+            (place, result, decider)
+            for place, result in enumerate(results)
             if (self.offload_errors or not result.error)
-            and (policy := self._policies.policy_for(result.origin.tool_name)) is not None
+            and (decider := self._policies.decider_for(result.origin.tool_name)) is not None
         ]
 
     def _is_quick(self, work: _Work) -> bool:
@@ -182,14 +181,14 @@ class ToolResultOffloadHook:
         results = [each for candidate in work.candidates for each in candidate.results]
         return (
             len(results) * (_RESULT_CHARS + self.preview_chars) <= INLINE_CHARS
-            and all(isinstance(result.result, str) and decides_inline(policy) for _, result, policy in results)
+            and all(isinstance(result.result, str) and decider.decides_inline for _, result, decider in results)
             and work.counter.is_little(work.messages)
         )
 
     def _slots(self, state: State, work: _Work, sizes: Sequence[int]) -> Iterator[Slot]:
         key_prefixes = KeyPrefixes(str(state.data.get("step_count") or 0))
         for candidate, tokens in zip(work.candidates, sizes, strict=True):
-            chosen = {n: r for n, r, policy in candidate.results if self._is_chosen(r, policy, tokens, state)}
+            chosen = {n: r for n, r, decider in candidate.results if self._is_chosen(r, decider, tokens, state)}
             slot = slot_for(
                 candidate.message,
                 candidate.place,
@@ -202,20 +201,16 @@ class ToolResultOffloadHook:
             if slot is not None:
                 yield slot
 
-    def _is_chosen(self, result: ToolCallResult, policy: AnyOffloadPolicy, tokens: int, state: State) -> bool:
-        name = result.origin.tool_name
+    def _is_chosen(self, result: ToolCallResult, decider: Decider, tokens: int, state: State) -> bool:
         try:
-            if hasattr(policy, "should_offload_tokens"):
-                chosen = synchronous(policy, "should_offload_tokens")(tool_name=name, tokens=tokens, state=state)
-            else:
-                payload = payload_of(result)
-                chosen = synchronous(policy, "should_offload")(tool_name=name, result=payload, state=state)
-            return bool(chosen)
+            return decider.decides(result, tokens=tokens, state=state)
         except Exception as error:  # noqa: BLE001 - one policy must not end the run
-            logger.warning(
-                "An offload policy failed; the result stays in the conversation.",
-                extra={"tool": name, "policy": type(policy).__name__, "error": describe(error)},
-            )
+            fields = {
+                "tool": result.origin.tool_name,
+                "policy": type(decider.policy).__name__,
+                "error": describe(error),
+            }
+            logger.warning("An offload policy failed; the result stays in the conversation.", extra=fields)
             return False
 
     def warm_up(self) -> None:

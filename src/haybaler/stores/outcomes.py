@@ -90,7 +90,7 @@ class _Outcomes:
         return [self._done[index] for index in range(self._count)]
 
     def take(self, index: int, outcome: object) -> None:
-        is_known = isinstance(outcome, StoreError) or (isinstance(outcome, str) and outcome)
+        is_known = (isinstance(outcome, str) and outcome) or isinstance(outcome, StoreError)
         self._done[index] = cast("Outcome", outcome) if is_known else _no_reference(outcome)
 
     def take_all(self, outcomes: object) -> None:
