@@ -115,8 +115,7 @@ def _native(target: object, name: str) -> Callable[..., Any] | None:
     """Return the asynchronous form of a method, unless it is only Haystack's stand-in that blocks the event loop."""
     native = getattr(target, f"{name}_async", None)
     if callable(native):
-        stand_in = getattr(HaystackCompactor, f"{name}_async", None)
-        return None if stand_in is not None and getattr(native, "__func__", None) is stand_in else native
+        return None if getattr(native, "__func__", None) is HaystackCompactor.compact_async else native
     function = getattr(target, name, None)
     return function if inspect.iscoroutinefunction(function) else None
 
