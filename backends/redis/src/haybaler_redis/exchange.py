@@ -97,10 +97,13 @@ def _at_node(client: Any, node: Any, commands: Sequence[Command]) -> Steps[list[
 
 def _pipelined(client: Any, commands: Sequence[Command]) -> Steps[list[Reply]]:
     packs = takes_pieces(client)
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*(command.arguments if packs else command.in_one_piece()), **RAW)
+    arguments = [command.arguments if packs else command.in_one_piece() for command in commands]
     try:
+        if len(arguments) == 1:  # a pipeline of one takes a quarter more of the processor's time
+            return [(yield from ask(client.execute_command, *arguments[0], **RAW))]
+        pipeline = client.pipeline(transaction=False)
+        for each in arguments:
+            pipeline.execute_command(*each, **RAW)
         replies: list[Reply] = yield from ask(pipeline.execute, raise_on_error=False)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what came of each command
         return [error] * len(commands)

@@ -1,8 +1,8 @@
 """One open client, the bound on its use, and its end."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from threading import BoundedSemaphore, Lock
 from typing import Any, TypeVar
 from weakref import finalize
@@ -59,8 +59,25 @@ class AsyncLink:
         :returns: What came of it.
         :raises StoreTimeoutError: If there was no turn in time.
         """
-        async with self._turn():
-            return await perform_async(request(self.client))
+        if self._lifetime is None:
+            self._lifetime = _lifetime(self._opened, self._replaced)
+            await anext(self._lifetime)  # never suspends; makes it known to the loop
+        self._users += 1
+        self._idle.clear()
+        try:
+            if isinstance(self.client, aioredis.RedisCluster):
+                await self._connecting.run(self.client.initialize)  # nothing to do, once it is connected
+            await self._acquire()
+            try:
+                return await perform_async(request(self.client))
+            finally:
+                self._turns.release()
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._idle.append(self._opened)
+            if self._closing:
+                await self.close()
 
     async def look_around(self) -> None:
         """Find out which node of a cluster keeps which keys; whoever comes meanwhile shares what comes of it."""
@@ -82,31 +99,15 @@ class AsyncLink:
         await _disconnect(self._replaced)
         self._replaced[:] = replaced
 
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        if self._lifetime is None:
-            self._lifetime = _lifetime(self._opened, self._replaced)
-            await anext(self._lifetime)  # never suspends; makes it known to the loop
-        self._users += 1
-        self._idle.clear()
+    async def _acquire(self) -> None:
+        with suppress(anyio.WouldBlock):
+            self._turns.acquire_nowait()  # mostly there is a turn, and a deadline costs more than taking it
+            return
         try:
-            if isinstance(self.client, aioredis.RedisCluster):
-                await self._connecting.run(self.client.initialize)  # nothing to do, once it is connected
-            try:
-                with anyio.fail_after(self._wait):
-                    await self._turns.acquire()
-            except TimeoutError as error:
-                raise StoreTimeoutError(_NO_TURN) from error
-            try:
-                yield
-            finally:
-                self._turns.release()
-        finally:
-            self._users -= 1
-            if not self._users:
-                self._idle.append(self._opened)
-            if self._closing:
-                await self.close()
+            with anyio.fail_after(self._wait):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise StoreTimeoutError(_NO_TURN) from error
 
     def forget(self) -> None:
         """Disconnect, if the event loop has been closed without that."""
