@@ -285,6 +285,32 @@ def test_row_5_calls_wait_for_the_connections_that_a_ready_client_has(
     until(lambda: valkey.connections() == 0)
 
 
+@pytest.mark.parametrize("colour", ["async", "sync"])
+def test_the_connection_that_a_ready_client_keeps_for_single_commands_is_left_to_its_owner(
+    valkey: RedisServer, prefix: str, colour: str
+) -> None:
+    until_quiet(valkey)
+    make: Any = redis.Redis if colour == "sync" else aioredis.Redis
+    client = make(port=valkey.port, single_connection_client=True)
+    store = RedisToolResultStore(client=client, prefix=prefix, ttl=60)
+
+    async def use() -> None:
+        await store.warm_up_async()
+        used: list[object] = []
+        client.execute_command = lambda *arguments, **_: used.append(arguments)
+        reference = await store.write_async(key="a", content="b")
+        assert await store.read_async(reference) == "b"
+        assert not used
+        del client.execute_command
+        if colour == "async":
+            await client.aclose()
+
+    asyncio.run(use())
+    if colour == "sync":
+        client.close()
+    until(lambda: valkey.connections() == 0)
+
+
 def test_row_6_who_waits_too_long_for_a_connection_is_told_so(valkey: RedisServer, prefix: str) -> None:
     store = RedisToolResultStore(valkey.url, prefix=prefix, max_connections=1, pool_timeout=0.05, timeout=5)
     asyncio.run(store.write_async(key="a", content="b"))

@@ -13,6 +13,7 @@ from haybaler.errors import AsyncOnlyStoreError, ConfigurationError
 from haybaler.per_loop import PerLoop
 from haybaler.workers import run_in_worker
 from haybaler_redis.connecting import Opened, keep, open_async, open_sync
+from haybaler_redis.connections import keeps_one
 from haybaler_redis.exchange import is_cluster, node_of
 from haybaler_redis.features import Features, probe
 from haybaler_redis.limits import largest
@@ -224,8 +225,7 @@ def _most_connections(client: Any) -> int:
         most: int = nodes.connection_kwargs.get("max_connections") or _MOST_BY_DEFAULT
         return most
     most = getattr(client.connection_pool, "max_connections", _MOST_BY_DEFAULT)
-    alone = getattr(client, "single_connection_client", getattr(client, "_single_connection_client", False))
-    return max(1, most - bool(alone))  # such a client keeps one for itself, which pipelines do without
+    return max(1, most - keeps_one(client))
 
 
 def _ignore(features: Features) -> None:

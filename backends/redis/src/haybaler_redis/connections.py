@@ -63,3 +63,8 @@ def takes_pieces(client: Any) -> bool:
     """Whether the connections of a client are of this kind, so that an argument may be in pieces."""
     pool = getattr(client, "connection_pool", None)
     return issubclass(getattr(pool, "connection_class", object), PackingConnection)
+
+
+def keeps_one(client: Any) -> bool:
+    """Whether a client has a connection for its single commands, one after another; pipelines do without it."""
+    return bool(getattr(client, "single_connection_client", getattr(client, "_single_connection_client", False)))
