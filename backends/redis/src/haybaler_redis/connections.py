@@ -67,4 +67,5 @@ def takes_pieces(client: Any) -> bool:
 
 def keeps_one(client: Any) -> bool:
     """Whether a client has a connection for its single commands, one after another; pipelines do without it."""
-    return bool(getattr(client, "single_connection_client", getattr(client, "_single_connection_client", False)))
+    # An asynchronous client says so and takes it at its first command; one for threads has it from the beginning.
+    return getattr(client, "single_connection_client", False) or getattr(client, "connection", None) is not None
