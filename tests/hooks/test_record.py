@@ -232,9 +232,8 @@ def test_what_other_hooks_remove_is_forgotten(colour: Colour, figures: bool) -> 
     def watch(state: State) -> None:
         most.append(known(state, counter) - len(state.data["messages"]))
         model.prompts.clear()
-        if len(most) % 5 == 0:  # a collection takes a quarter of a second late in the test run
-            gc.collect()
-            alive.append(sum(message() is not None for message in gone))
+        gc.collect()
+        alive.append(sum(message() is not None for message in gone))
 
     alive: list[int] = []
     model = ScriptedModel(work(30), usage=lambda *_: {"prompt_tokens": 900} if figures else {})
@@ -255,7 +254,6 @@ def test_what_other_hooks_remove_is_forgotten(colour: Colour, figures: bool) -> 
     colour.run(agent, "task")
     assert len(gone) > 40
     assert max(most) <= 0
-    assert len(alive) == 6
     assert max(alive) <= 4  # what the Agent itself still holds of the step before
 
 
