@@ -52,8 +52,7 @@ def in_worker(function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
     :param args: Its positional arguments.
     :returns: What the function returned.
     """
-    result: R = yield Effect(partial(function, *args), partial(run_in_worker, function, *args))
-    return result
+    return (yield from await_effect(Effect(partial(function, *args), partial(run_in_worker, function, *args))))
 
 
 def computed(function: Callable[[*Ts], R], *args: *Ts, size: int, inline: int) -> Steps[R]:
@@ -91,8 +90,7 @@ def in_turn(function: Callable[[*Ts], R], *args: *Ts) -> Steps[R]:
     :param args: Its positional arguments.
     :returns: What the function returned.
     """
-    result: R = yield Effect(partial(function, *args), partial(run_in_turn, function, *args))
-    return result
+    return (yield from await_effect(Effect(partial(function, *args), partial(run_in_turn, function, *args))))
 
 
 def perform(steps: Steps[R]) -> R:

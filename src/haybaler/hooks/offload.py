@@ -21,11 +21,13 @@ from haybaler.errors import ConfigurationError
 from haybaler.hooks.carrying import is_carrying
 from haybaler.hooks.context import own_store, run_store
 from haybaler.hooks.record import RunRecord
-from haybaler.hooks.strategies import Decider, PolicyTable, Strategies, key_from_text, key_to_text
-from haybaler.interop import describe
+from haybaler.hooks.strategies import PolicyTable, Strategies, key_from_text, key_to_text
+from haybaler.interop import describe, synchronous
 from haybaler.lifecycle import run_lifecycle
 from haybaler.offloading import KeyPrefixes, carry_out, slot_for
+from haybaler.parts import payload_of
 from haybaler.planning import OffloadPlan
+from haybaler.policies import AnyOffloadPolicy, decides_inline
 from haybaler.references import any_read_back, is_offloaded
 from haybaler.serialization import deserialize_parts, serialized
 from haybaler.stores.protocol import AnyToolResultStore
@@ -38,7 +40,7 @@ logger = logging.getLogger(__name__)
 # For choosing on the event loop, the work on one result as that of counting so many characters, without its preview.
 _RESULT_CHARS = 500
 
-_Result = tuple[int, ToolCallResult, Decider]  # its place among the message's results, and who decides
+_Result = tuple[int, ToolCallResult, AnyOffloadPolicy]  # its place among the message's results, and its policy
 
 
 class _Candidate(NamedTuple):
@@ -170,10 +172,10 @@ class ToolResultOffloadHook:
         if is_offloaded(message) or any_read_back(results):
             return []
         return [
-            (place, result, decider)
+            (place, result, policy)
             for place, result in enumerate(results)
             if (self.offload_errors or not result.error)
-            and (decider := self._policies.decider_for(result.origin.tool_name)) is not None
+            and (policy := self._policies.policy_for(result.origin.tool_name)) is not None
         ]
 
     def _is_quick(self, work: _Work) -> bool:
@@ -181,14 +183,14 @@ class ToolResultOffloadHook:
         results = [each for candidate in work.candidates for each in candidate.results]
         return (
             len(results) * (_RESULT_CHARS + self.preview_chars) <= INLINE_CHARS
-            and all(isinstance(result.result, str) and decider.decides_inline for _, result, decider in results)
+            and all(isinstance(result.result, str) and decides_inline(policy) for _, result, policy in results)
             and work.counter.is_little(work.messages)
         )
 
     def _slots(self, state: State, work: _Work, sizes: Sequence[int]) -> Iterator[Slot]:
         key_prefixes = KeyPrefixes(str(state.data.get("step_count") or 0))
         for candidate, tokens in zip(work.candidates, sizes, strict=True):
-            chosen = {n: r for n, r, decider in candidate.results if self._is_chosen(r, decider, tokens, state)}
+            chosen = {n: r for n, r, policy in candidate.results if self._is_chosen(r, policy, tokens, state)}
             slot = slot_for(
                 candidate.message,
                 candidate.place,
@@ -201,16 +203,20 @@ class ToolResultOffloadHook:
             if slot is not None:
                 yield slot
 
-    def _is_chosen(self, result: ToolCallResult, decider: Decider, tokens: int, state: State) -> bool:
+    def _is_chosen(self, result: ToolCallResult, policy: AnyOffloadPolicy, tokens: int, state: State) -> bool:
+        name = result.origin.tool_name
         try:
-            return decider.decides(result, tokens=tokens, state=state)
+            if hasattr(policy, "should_offload_tokens"):
+                chosen = synchronous(policy, "should_offload_tokens")(tool_name=name, tokens=tokens, state=state)
+            else:
+                payload = payload_of(result)
+                chosen = synchronous(policy, "should_offload")(tool_name=name, result=payload, state=state)
+            return bool(chosen)
         except Exception as error:  # noqa: BLE001 - one policy must not end the run
-            fields = {
-                "tool": result.origin.tool_name,
-                "policy": type(decider.policy).__name__,
-                "error": describe(error),
-            }
-            logger.warning("An offload policy failed; the result stays in the conversation.", extra=fields)
+            logger.warning(
+                "An offload policy failed; the result stays in the conversation.",
+                extra={"tool": name, "policy": type(policy).__name__, "error": describe(error)},
+            )
             return False
 
     def warm_up(self) -> None:
