@@ -26,8 +26,8 @@ _NOT_PLAIN = re.compile(rf"[\\{_UNSEEN}{_QUOTES}]")
 _PLAIN_ASCII = re.compile(r"[ !#-&(-\[\]-_a-~]*\Z")
 
 # What belongs to pointers, to notes, to answers of the read-back tools, and to the frames of chat templates, each under
-# what it cannot do without: a preview without those words is checked in a microsecond or two rather than in thirty. All
-# is in small letters.
+# what it cannot do without: a preview without those words is checked in a twentieth of the time. All is in small
+# letters.
 _SPEAKING = {
     word: re.compile(pattern)
     for word, pattern in {
