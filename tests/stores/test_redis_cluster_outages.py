@@ -18,7 +18,7 @@ from haybaler.workers import run_in_worker
 from haybaler_redis import RedisToolResultStore
 from haybaler_redis.sharing import AsyncShared, SyncShared
 
-_TIMEOUT = 0.2
+_TIMEOUT = 0.3
 _CALLERS = 8
 _ENTRIES = [StoreEntry(f"key-{number}", f"content {number}") for number in range(60)]
 
@@ -35,10 +35,12 @@ def store(servers: list[RedisServer], prefix: str) -> Iterator[RedisToolResultSt
         yield store
 
 
-def _store(servers: list[RedisServer], prefix: str, *, retries: int = 5) -> RedisToolResultStore:
+def _store(
+    servers: list[RedisServer], prefix: str, *, retries: int = 5, timeout: float = _TIMEOUT
+) -> RedisToolResultStore:
     url = "redis://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
     return RedisToolResultStore(
-        url, cluster=True, prefix=prefix, ttl=60, retries=retries, timeout=_TIMEOUT, connect_timeout=_TIMEOUT
+        url, cluster=True, prefix=prefix, ttl=60, retries=retries, timeout=timeout, connect_timeout=timeout
     )
 
 
@@ -160,9 +162,10 @@ def test_row_19_the_replica_of_a_dead_node_is_found_by_the_same_client_without_r
         while not all(isinstance(outcome, str) for outcome in outcomes):
             await asyncio.sleep(0.05)
             outcomes = await store.write_many_async(_ENTRIES)
-            assert {type(outcome) for outcome in outcomes} <= {str, StoreUnavailableError}
+            # A node that is busy with the failover may answer late instead.
+            assert all(isinstance(outcome, (str, StoreUnavailableError)) for outcome in outcomes)
 
-    with redis_cluster(replicas=1) as servers, _store(servers[1:3], prefix, retries=0) as store:
+    with redis_cluster(replicas=1) as servers, _store(servers[1:3], prefix, retries=0, timeout=5) as store:
         if is_async:
             asyncio.run(write_until_all_are_well(store, servers[0]))
         else:
