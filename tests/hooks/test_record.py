@@ -157,7 +157,7 @@ def test_a_copy_of_the_state_keeps_the_task_and_nothing_else(copied: Any) -> Non
 
 def test_a_copied_task_is_the_message_of_the_copied_conversation() -> None:
     state = agent_state([ChatMessage.from_user("task")])
-    RunRecord.of(state)
+    RunRecord.of(state).find_task(state.data["messages"])
     twin = copy.deepcopy(state)
     assert RunRecord.of(twin).task[0] is twin.data["messages"][0]
 

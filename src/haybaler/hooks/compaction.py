@@ -103,6 +103,7 @@ class CompactionHook:
         bind_tools(state)
         put_back = yield from settle(state)
         record = RunRecord.of(state)
+        record.find_task(state.data.get("messages") or [])
         limits = self._limits
         fill = yield from measure(
             state, record, self.token_counter, context_window=limits.window, trigger=limits.trigger

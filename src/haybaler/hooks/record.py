@@ -1,5 +1,6 @@
 """What is kept for one run, by all hooks of the Agent together, and gone with it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from haystack.components.agents.state.state import State
@@ -20,11 +21,11 @@ class RunRecord:
     One hook serves thousands of runs at once, and several hooks serve one run, so none of this can live in a hook. It
     lives on the run's `State` object, which Haystack makes anew for every run; a copy of the `State` starts afresh.
 
-    :param task: The messages that the run was started with as its task.
+    :param task: The messages that the run was started with as its task; None as long as that is not known.
     """
 
-    def __init__(self, task: tuple[ChatMessage, ...] = ()) -> None:
-        self.task = task
+    def __init__(self, task: tuple[ChatMessage, ...] | None = None) -> None:
+        self._task = task
         self._anchors: dict[int, Anchor] = {}
         self._left: dict[int, list[ChatMessage]] = {}
         self._counters: dict[int, tuple[Any, RunTokenCounter]] = {}
@@ -40,10 +41,23 @@ class RunRecord:
         """
         record = vars(state).get(_ATTRIBUTE)
         if not isinstance(record, cls):
-            messages = state.data.get("messages") or []
-            record = cls(tuple(messages[index] for index in run_task(messages)))
+            record = cls()
             setattr(state, _ATTRIBUTE, record)
         return record
+
+    @property
+    def task(self) -> tuple[ChatMessage, ...]:
+        """The messages that the run was started with as its task; empty if there are none, or before `find_task`."""
+        return self._task or ()
+
+    def find_task(self, messages: Sequence[ChatMessage]) -> None:
+        """
+        Find the task of the run, unless that has been done.
+
+        :param messages: The conversation as the first hook sees it that is concerned with the task.
+        """
+        if self._task is None:
+            self._task = tuple(messages[index] for index in run_task(messages))
 
     def counter(self, counter: Any) -> RunTokenCounter:
         """
@@ -102,6 +116,6 @@ class RunRecord:
         """
         return self._pauses.setdefault(id(hook), (hook, Pause()))[1]
 
-    def __reduce__(self) -> tuple[type["RunRecord"], tuple[tuple[ChatMessage, ...]]]:
+    def __reduce__(self) -> tuple[type["RunRecord"], tuple[tuple[ChatMessage, ...] | None]]:
         """A copy knows the task and nothing else: the copied messages are other objects."""
-        return RunRecord, (self.task,)
+        return RunRecord, (self._task,)
