@@ -4,6 +4,7 @@ import inspect
 import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import CoroutineType
 from typing import Any
 
 from haystack.hooks.compaction import Compactor as HaystackCompactor
@@ -71,14 +72,15 @@ def synchronous(target: object, name: str) -> Callable[..., Any]:
     if not callable(function):
         raise _async_only(target, name)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if inspect.iscoroutine(result):
-            result.close()
-            raise _async_only(target, name)
-        return result
+    return partial(_called, function, target, name)
 
-    return call
+
+def _called(function: Callable[..., Any], target: object, name: str, /, *args: Any, **kwargs: Any) -> Any:
+    result = function(*args, **kwargs)
+    if isinstance(result, CoroutineType):
+        result.close()
+        raise _async_only(target, name)
+    return result
 
 
 def asynchronous(

@@ -1,8 +1,8 @@
 """The road from a plan to a store and back, used by the offload hook and the offload compactor."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from secrets import token_bytes
+from collections.abc import Iterable, Mapping, Sequence
+from secrets import token_hex
 from typing import Any
 
 from haystack.dataclasses import ChatMessage, ToolCallResult
@@ -24,7 +24,8 @@ _SLUG_CHARS = 24
 # Bytes of the part of a key that nobody can guess, and how many such parts are drawn at a time: asking the system for
 # randomness takes as long as making the rest of a key.
 _RANDOM_BYTES = 16
-_DRAWN = 16
+_RANDOM_CHARS = 2 * _RANDOM_BYTES
+_DRAWN = 4
 # So many outcomes are settled on the event loop, in well under a millisecond.
 _INLINE_ITEMS = 100
 
@@ -81,7 +82,7 @@ class KeyPrefixes:
     def __init__(self, label: str) -> None:
         self._label = label
         self._of_tools: dict[str, str] = {}
-        self._randoms = _unguessable_parts()
+        self._randoms: list[str] = []
 
     def draw(self, tool_name: str) -> str:
         """
@@ -92,13 +93,10 @@ class KeyPrefixes:
         """
         if tool_name not in self._of_tools:
             self._of_tools[tool_name] = f"{self._label}_{slug(tool_name, _SLUG_CHARS)}_"
-        return self._of_tools[tool_name] + next(self._randoms)
-
-
-def _unguessable_parts() -> Iterator[str]:
-    while True:
-        drawn = token_bytes(_DRAWN * _RANDOM_BYTES)
-        yield from (drawn[start : start + _RANDOM_BYTES].hex() for start in range(0, len(drawn), _RANDOM_BYTES))
+        if not self._randoms:
+            drawn = token_hex(_DRAWN * _RANDOM_BYTES)
+            self._randoms += [drawn[start : start + _RANDOM_CHARS] for start in range(0, len(drawn), _RANDOM_CHARS)]
+        return self._of_tools[tool_name] + self._randoms.pop()
 
 
 def _storable_parts(result: ToolCallResult, store: Any, preview_chars: int) -> list[Part] | None:

@@ -127,7 +127,7 @@ class ToolResultOffloadHook:
 
     def _steps(self, state: State) -> Steps[None]:
         work = yield from in_turn(self._work, state)
-        if not work.candidates:
+        if work.plan is None and not work.candidates:
             return
         plan = work.plan or self._plan(state, work, (yield from work.counter.sizes(work.messages)))
         rewritten = yield from carry_out(plan, work.store, timeout=self.write_timeout, first=work.batch)
@@ -153,6 +153,7 @@ class ToolResultOffloadHook:
             sizes = list(map(work.counter.size, work.messages))
             work.plan = self._plan(state, work, sizes, most_tokens=work.counter.most_tokens)
             work.batch = work.plan.next_batch()
+            work.candidates = []  # they are in the plan now, and many runs may be waiting for their writes
         return work
 
     def _plan(

@@ -1,6 +1,7 @@
 """Writing a batch to any store, and its outcomes, of which nothing is trusted."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Self, cast
 
 from haybaler.errors import StoreError
@@ -64,12 +65,8 @@ async def write_async(
         if has(store, "write_many"):
             outcomes.take_all(await method_of(store, "write_many")(entries))
         else:
-            write = method_of(store, "write")
-
-            def write_one(index: int) -> Awaitable[None]:
-                return _write_one_async(write, entries[index], index, outcomes)
-
-            await map_bounded(write_one, range(len(entries)), limit=SINGLE_CALLS)
+            write_one = partial(_write_one_async, method_of(store, "write"), outcomes)
+            await map_bounded(write_one, enumerate(entries), limit=SINGLE_CALLS)
     return outcomes.of_entries
 
 
@@ -123,8 +120,9 @@ def _write_one(write: Callable[..., object], entry: StoreEntry, index: int, outc
 
 
 async def _write_one_async(
-    write: Callable[..., Awaitable[object]], entry: StoreEntry, index: int, outcomes: _Outcomes
+    write: Callable[..., Awaitable[object]], outcomes: _Outcomes, numbered: tuple[int, StoreEntry]
 ) -> None:
+    index, entry = numbered
     try:
         outcomes.take(index, await write(key=entry.key, content=entry.content))
     except Exception as error:  # noqa: BLE001 - whatever it is, it concerns its own entry only

@@ -65,7 +65,7 @@ def write_items(
     """
     entries = [StoreEntry(key, content) for key, content in items]
     known: dict[int, Outcome] = {} if done is None else done
-    return Effect(lambda: write_now(store, entries, known), lambda: _write_async(store, entries, timeout, known))
+    return Effect(partial(write_now, store, entries, known), partial(_write_async, store, entries, timeout, known))
 
 
 async def _write_async(
