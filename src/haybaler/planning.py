@@ -45,7 +45,7 @@ class OffloadPlan:
     :param minimum_gain: How many tokens the slots have to save together where that does not cover the surplus, given
         the index of the first; otherwise nothing is written. None if any saving will do.
     :param most_tokens: Bounds the tokens of a message by its bytes, or gives None. Pointers that are smaller than their
-        results in any case are then made by `settle`, after the write.
+        results in any case are then made by `settle`, after the write; and the slots' sizes may be bounds from below.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class OffloadPlan:
         return self._exact_saving(swap)
 
     def _exact_saving(self, swap: Swap) -> int:
-        return swap.slot.tokens - self._size(swap.pointer)
+        tokens = swap.slot.tokens if self._most_tokens is None else self._size(swap.slot.message)
+        return tokens - self._size(swap.pointer)
 
     def _is_too_little(self, gain: int) -> bool:
         if self._minimum_gain is None or not self._batch:

@@ -46,7 +46,7 @@ class Slot(NamedTuple):
 
     :param place: Its place in the conversation.
     :param message: The message.
-    :param tokens: Its size.
+    :param tokens: Its size, or less where a plan only needs to know that a pointer is smaller.
     :param parts: For the place of each result that is replaced, the result's parts.
     :param items: What is to be written; item i belongs to part i, counted through all results.
     :param meta: What is added to the metadata beside the references.
@@ -85,11 +85,11 @@ class Slot(NamedTuple):
         :param references: Reference i belongs to item i.
         :returns: Bytes of UTF-8; None if something stays in the message that is no pointer.
         """
-        if len(self.parts) < len(self.message._content):  # noqa: SLF001 - each of the public views has some of the parts
+        names = self.tool_names
+        if not len(self.parts) == len(names) == len(self.message._content):  # noqa: SLF001 - no public view has all parts
             return None
         described = [part.description for parts in self.parts.values() for part in parts]
-        pointers = most_bytes_of_pointers(described, references, pointers=len(self.parts))
-        return pointers + most_bytes_of_heads(self.tool_names)
+        return most_bytes_of_pointers(described, references, pointers=len(names)) + most_bytes_of_heads(names)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The most tokens that a message can have: never less than are counted, and not said by whom it does not hold for."""
+"""The most and the least tokens that a message can have: true bounds, and not said by whom they do not hold for."""
 
 from typing import Any
 
@@ -30,6 +30,14 @@ def bytes_of(message: ChatMessage) -> int:
 def test_a_local_counter_never_counts_more_than_its_bound(counter: Any, text: str) -> None:
     message = answer(ToolCall("fetch", {}), text)
     assert counter.count([message]) <= counter.most_tokens(bytes_of(message))
+
+
+@pytest.mark.parametrize("counter", LOCAL[:2])
+@given(texts, texts)
+def test_an_estimate_is_never_less_than_its_bound(counter: Any, text: str, more: str) -> None:
+    answers: list[Any] = [ToolCallResult(content, ToolCall("fetch", {}), error=False) for content in (text, more)]
+    message = ChatMessage(_role=answer(ToolCall("fetch", {}), "").role, _content=answers)
+    assert counter.least_tokens(len(text)) <= counter.least_tokens(len(text) + len(more)) <= counter.count([message])
 
 
 results = st.builds(
@@ -65,6 +73,13 @@ def test_a_subclass_says_it_anew() -> None:
         def most_tokens(self, size: int) -> int:
             return 2 * super().most_tokens(size)
 
+        def least_tokens(self, characters: int) -> int:
+            return 2 * super().least_tokens(characters)
+
+    message = answer(ToolCall("fetch", {}), "x" * 400)
+    assert RunTokenCounter(ApproximateTokenCounter()).at_least(message, 400) == 100
+    assert RunTokenCounter(Doubled()).at_least(message, 400) == Doubled().count([message]) > 200
+    assert RunTokenCounter(DoubledAndSaid()).at_least(message, 400) == 200
     assert RunTokenCounter(ApproximateTokenCounter()).most_tokens(400) == 100
     assert RunTokenCounter(Doubled()).most_tokens(400) is None
     assert RunTokenCounter(DoubledAndSaid()).most_tokens(400) == 200
@@ -90,8 +105,10 @@ def raising(self: Any, size: int) -> int:
     ids=["raises", "text", "negative", "no number", "none", "static", "of the class", "property", "constant"],
 )
 def test_what_is_no_bound_is_not_taken_for_one_and_ends_no_run(said: Any) -> None:
-    counter = type("Own", (), {"count": lambda self, messages, tools=None: 1, "most_tokens": said})
-    assert RunTokenCounter(counter()).most_tokens(400) is None
+    methods = {"count": lambda self, messages, tools=None: 1, "most_tokens": said, "least_tokens": said}
+    counter = RunTokenCounter(type("Own", (), methods)())
+    assert counter.most_tokens(400) is None
+    assert counter.at_least(answer(ToolCall("fetch", {}), "x" * 400), 400) == 1
 
 
 def test_after_a_failure_the_bound_is_that_of_the_estimate() -> None:
@@ -114,4 +131,5 @@ def test_in_the_scale_of_the_provider_there_is_no_bound() -> None:
     perform(counter.sizes([message]))
     perform(counter.learn([message], 1_000))
     assert counter.size(message) > 500
+    assert counter.at_least(message, 400) == counter.size(message)
     assert counter.most_tokens(400) is None

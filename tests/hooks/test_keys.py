@@ -66,7 +66,7 @@ def test_a_reference_has_128_random_bits(hook: Any) -> None:
         assert found, reference
         seen.append(int(found[1], 16))
     assert_random(seen)
-    assert vars(offloading)["token_bytes"] is secrets.token_bytes
+    assert vars(offloading)["token_hex"] is secrets.token_hex
 
 
 def test_the_random_parts_of_one_step_have_nothing_in_common() -> None:

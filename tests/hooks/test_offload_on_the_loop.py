@@ -8,7 +8,14 @@ from haystack.dataclasses import ChatMessage, ImageContent
 from tests.hooks.agents import agent_state, answered, call, calling, conversation
 from tests.hooks.parts import AsyncStore, CountingCounter
 
-from haybaler import AlwaysOffload, InMemoryToolResultStore, OffloadOverChars, ToolResultOffloadHook
+from haybaler import (
+    AlwaysOffload,
+    ApproximateTokenCounter,
+    InMemoryToolResultStore,
+    OffloadOverChars,
+    OffloadOverTokens,
+    ToolResultOffloadHook,
+)
 from haybaler.counters import run as counting
 from haybaler.references import is_offloaded
 from haybaler.turns import run_in_turn
@@ -162,3 +169,42 @@ def test_a_result_that_is_moved_at_once_is_not_looked_through(monkeypatch: pytes
     state = agent_state(step(3))
     ToolResultOffloadHook(InMemoryToolResultStore(), {"*": AlwaysOffload()}).run(state)
     assert moved(conversation(state)) == 3
+
+
+class WithoutBounds(ApproximateTokenCounter):
+    """Counts alike, but its class does not say what it counts at most and at least."""
+
+
+def test_bounds_decide_as_exact_sizes_do() -> None:
+    def is_moved(text: str, counter: ApproximateTokenCounter) -> bool:
+        state = agent_state(step(1, text))
+        hook = ToolResultOffloadHook(InMemoryToolResultStore(), {"*": AlwaysOffload()}, token_counter=counter)
+        hook.run(state)
+        return moved(conversation(state)) == 1
+
+    # The shortest are shorter than their pointers; bounds tell from 2,020 characters on, beyond ASCII from 3,600 on.
+    for letter in "x\u00e9":
+        texts = [letter * length for length in (*range(200, 400, 3), *range(1_500, 4_000, 50))]
+        decided = [is_moved(text, ApproximateTokenCounter()) for text in texts]
+        assert decided == [is_moved(text, WithoutBounds()) for text in texts]
+        assert not decided[0]
+        assert decided[-1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "sized"), [(AlwaysOffload(), 0), (OffloadOverChars(1), 0), (OffloadOverTokens(1), 3)]
+)
+def test_a_long_result_is_only_counted_for_a_policy_by_tokens(policy: Any, sized: int) -> None:
+    class Noting(ApproximateTokenCounter):
+        most_tokens = ApproximateTokenCounter.most_tokens
+        least_tokens = ApproximateTokenCounter.least_tokens
+
+        def count(self, messages: Any, tools: Any = None) -> int:
+            counted.extend(messages)
+            return super().count(messages, tools)
+
+    counted: list[ChatMessage] = []
+    state = agent_state(step(3, "x" * 10_000))
+    ToolResultOffloadHook(InMemoryToolResultStore(), {"*": policy}, token_counter=Noting()).run(state)
+    assert moved(conversation(state)) == 3
+    assert len(counted) == sized

@@ -7,7 +7,7 @@ from tests.compactors.conversations import answer, several
 from haybaler.errors import StoreError, StoreTimeoutError, StoreUnavailableError
 from haybaler.parts import parts_of
 from haybaler.planning import OffloadPlan, unprotected_results
-from haybaler.references import OFFLOADED_META
+from haybaler.references import OFFLOADED_META, offloaded_references
 from haybaler.swaps import Slot, with_results
 
 TEXT = "x" * 1000
@@ -79,7 +79,7 @@ def test_a_pointer_is_sized_beforehand_unless_it_is_smaller_in_any_case(most: in
     pointers: list[ChatMessage] = []
 
     def noted(message: ChatMessage) -> int:
-        pointers.append(message)
+        pointers.extend([message] if offloaded_references(message) else [])
         return size(message)
 
     slots = [slot(index, MESSAGES[index]) for index in RESULTS]
@@ -91,6 +91,27 @@ def test_a_pointer_is_sized_beforehand_unless_it_is_smaller_in_any_case(most: in
     chosen.settle([key for key, _ in items])
     assert [chosen.messages[index].meta[OFFLOADED_META] for index in RESULTS] == [[key] for key, _ in items]
     assert all(size(chosen.messages[index]) < 1000 for index in RESULTS)
+
+
+@pytest.mark.parametrize("least", [0, 100, 501, 1000])
+@pytest.mark.parametrize("most", [500, 5000, None])
+def test_a_size_that_is_only_a_bound_never_decides_against_a_pointer(least: int, most: int | None) -> None:
+    slots = [slot(index, MESSAGES[index])._replace(tokens=least) for index in RESULTS]
+    chosen = OffloadPlan(MESSAGES, slots, surplus=None, size=size, predict=str, most_tokens=lambda _: most)
+    assert len(chosen.next_batch()) == 3
+
+
+def test_a_size_that_is_only_a_bound_never_decides_for_a_pointer_that_is_larger() -> None:
+    small = slot(1, MESSAGES[1])._replace(tokens=1)
+    chosen = OffloadPlan(
+        MESSAGES,
+        [small],
+        surplus=None,
+        size=lambda message: 10 if message is MESSAGES[1] else 11,
+        predict=str,
+        most_tokens=lambda _: 20,
+    )
+    assert chosen.next_batch() == []
 
 
 def test_a_pointer_with_another_reference_than_expected_is_sized_although_the_expected_one_was_smaller() -> None:

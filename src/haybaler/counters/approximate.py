@@ -79,6 +79,15 @@ class ApproximateTokenCounter:
         """
         return int(size / self.chars_per_token)
 
+    def least_tokens(self, characters: int) -> int:
+        """
+        Bound from below what a message has with a text of some length in it.
+
+        :param characters: The length of the text.
+        :returns: Tokens.
+        """
+        return int(characters / self.chars_per_token)
+
     def likely(self, message: ChatMessage) -> float:
         """
         Judge how many tokens a message probably has, by what its text looks like.

@@ -66,8 +66,20 @@ class GuardedCounter:
         :returns: Tokens; None if the counter's own class does not say, for a subclass may count in another way, or if
             what it says is no number of tokens.
         """
+        return self._bound("most_tokens", size)
+
+    def least_tokens(self, characters: int) -> int | None:
+        """
+        Bound from below what the counter can count for a message with a text of some length.
+
+        :param characters: The length of the text.
+        :returns: Tokens; None where `most_tokens` would be None.
+        """
+        return self._bound("least_tokens", characters)
+
+    def _bound(self, name: str, size: int) -> int | None:
         sizing = self._sizing
-        bound = vars(type(sizing)).get("most_tokens")
+        bound = vars(type(sizing)).get(name)
         try:
             return plausible(bound(sizing, size)) if isinstance(bound, FunctionType) else None
         except Exception:  # noqa: BLE001 - then the message is counted

@@ -24,8 +24,9 @@ class TokenCounter(Protocol):
     An attribute `inline_chars` may say up to how many characters that holds; otherwise it is 16,000.
 
     A counter that renders messages as haybaler's own do may have a method `most_tokens(size)`: the most tokens that it
-    counts for a message of text of so many bytes. Pointers that are smaller in any case need not be counted then. A
-    subclass says it anew.
+    counts for a message of text of so many bytes. And a method `least_tokens(characters)`: the least that it counts
+    for a message with a text of that length in it. Where a pointer is smaller in any case, neither is counted then. A
+    subclass says both anew.
     """
 
     def count(self, messages: list[ChatMessage], tools: ToolsType | None = None) -> int:

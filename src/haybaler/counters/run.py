@@ -176,6 +176,17 @@ class RunTokenCounter:
         """
         return None if self._learned.is_scaled else self._counter.most_tokens(size)
 
+    def at_least(self, message: ChatMessage, characters: int) -> int:
+        """
+        Size one message from below, without counting it if its counter says what a text has at least.
+
+        :param message: The message; short, for it may be counted.
+        :param characters: The length of its text, or of a part of it.
+        :returns: Tokens: the size itself, or less.
+        """
+        least = None if self._learned.is_scaled else self._counter.least_tokens(characters)
+        return self.size(message) if least is None else least
+
     def tools_size(self, tools: ToolsType | None) -> Steps[int]:
         """
         Size the schemas of tools, once as long as the tools are the same.

@@ -150,7 +150,7 @@ class ToolResultOffloadHook:
         work = _Work(candidates, store, RunRecord.of(state).counter(self.token_counter))
         if candidates and self._is_quick(work):
             # Other runs have to choose as well: what can wait until the writes have begun does.
-            sizes = list(map(work.counter.size, work.messages))
+            sizes = [_least(candidate, work.counter) for candidate in candidates]
             work.plan = self._plan(state, work, sizes, most_tokens=work.counter.most_tokens)
             work.batch = work.plan.next_batch()
             work.candidates = []  # they are in the plan now, and many runs may be waiting for their writes
@@ -269,6 +269,16 @@ class ToolResultOffloadHook:
         deserialize_parts({"init_parameters": policies}, *policies)
         data["init_parameters"]["offload_strategies"] = {key_from_text(key): policy for key, policy in policies.items()}
         return default_from_dict(cls, data)
+
+
+def _least(candidate: _Candidate, counter: RunTokenCounter) -> int:
+    """Return the size of a message whose results are text: the exact one for a policy by tokens, else a bound."""
+    characters = 0
+    for _, result, policy in candidate.results:
+        if hasattr(policy, "should_offload_tokens"):
+            return counter.size(candidate.message)
+        characters += len(result.result)
+    return counter.at_least(candidate.message, characters)
 
 
 def _warn_of_agents_without_the_store(state: State) -> None:
