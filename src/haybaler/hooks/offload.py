@@ -143,8 +143,9 @@ class ToolResultOffloadHook:
         if self._policies.strategies != self.offload_strategies:  # somebody has changed them
             self._policies = PolicyTable(self.offload_strategies)
         messages: list[ChatMessage] = state.data.get("messages") or []
-        fresh = [(index, messages[index]) for index in fresh_results(messages)]
-        candidates = [_Candidate(*each, results) for each in fresh if (results := self._eligible(each[1]))]
+        fresh = fresh_results(messages)
+        found = [_Candidate(place, messages[place], self._eligible(messages[place])) for place in fresh]
+        candidates = [candidate for candidate in found if candidate.results]
         own = run_store(state)
         store = self.store if own is None else own  # a store with a length is false while it is empty
         work = _Work(candidates, store, RunRecord.of(state).counter(self.token_counter))
