@@ -1,5 +1,6 @@
 """The most and the least tokens that a message can have: true bounds, and not said by whom they do not hold for."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,6 +47,14 @@ results = st.builds(
     origin=st.builds(ToolCall, texts, st.just({})),
     error=st.booleans(),
 )
+
+
+def test_what_stands_beside_the_results_has_no_bound() -> None:
+    message = answer(ToolCall("fetch", {}), "x" * 400)
+    parts = {0: parts_of(message.tool_call_results[0], preview_chars=10) or []}
+    assert Slot(0, message, 0, parts, []).most_bytes(["reference"]) is not None
+    beside = replace(message, _content=[*message.tool_call_results, TextContent("said " * 1_000)])
+    assert Slot(0, beside, 0, parts, []).most_bytes(["reference"]) is None
 
 
 @given(st.lists(results, min_size=1, max_size=3), st.integers(0, 30), texts)

@@ -12,6 +12,7 @@ from tests.hooks.parts import AsyncStore, SyncStore
 
 from haybaler import AlwaysOffload, InMemoryToolResultStore, StoreUnavailableError, ToolResultOffloadHook
 from haybaler.errors import StoreError
+from haybaler.interop import method
 from haybaler.references import is_offloaded, offloaded_references
 from haybaler.stores.protocol import StoreEntry
 from haybaler.testing import Fault, FaultyStore
@@ -77,6 +78,21 @@ async def test_all_writes_of_a_step_are_in_flight_together() -> None:
     await asyncio.wait_for(hook(store).run_async(state), 10)
     assert moved(conversation(state)) == [True] * 8
     assert len(store.entries) == 8
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", [AsyncStore, SyncStore, InMemoryToolResultStore])
+async def test_each_pointer_leads_to_its_own_result(kind: Any) -> None:
+    store = kind()
+    calls = [call("fetch", number) for number in range(20)]
+    texts = [f"result {number} " * 300 for number in range(20)]
+    messages = [calling(*calls), *(answered(made, text) for made, text in zip(calls, texts, strict=True))]
+    state = agent_state([ChatMessage.from_user("task"), *messages])
+    await hook(store).run_async(state)
+    references = [offloaded_references(message) for message in conversation(state)[2:]]
+    assert [[await method(store, "read", own).run_async() for own in each] for each in references] == [
+        [t] for t in texts
+    ]
 
 
 @pytest.mark.anyio

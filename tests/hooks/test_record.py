@@ -155,6 +155,15 @@ def test_a_copy_of_the_state_keeps_the_task_and_nothing_else(copied: Any) -> Non
     assert record.anchor(counter) is None
 
 
+def test_the_task_is_what_it_was_at_the_beginning() -> None:
+    state = agent_state([ChatMessage.from_user("task")])
+    hook = CompactionHook(DropOldest(), context_window=100)
+    for remark in ("a remark", "another"):
+        hook.run(state)
+        state.data["messages"] += [ChatMessage.from_assistant("an answer"), ChatMessage.from_user(remark)]
+    assert [message.text for message in RunRecord.of(state).task] == ["task"]
+
+
 def test_a_copied_task_is_the_message_of_the_copied_conversation() -> None:
     state = agent_state([ChatMessage.from_user("task")])
     RunRecord.of(state).find_task(state.data["messages"])
