@@ -89,10 +89,8 @@ async def test_each_pointer_leads_to_its_own_result(kind: Any) -> None:
     messages = [calling(*calls), *(answered(made, text) for made, text in zip(calls, texts, strict=True))]
     state = agent_state([ChatMessage.from_user("task"), *messages])
     await hook(store).run_async(state)
-    references = [offloaded_references(message) for message in conversation(state)[2:]]
-    assert [[await method(store, "read", own).run_async() for own in each] for each in references] == [
-        [t] for t in texts
-    ]
+    references = [reference for message in conversation(state) for reference in offloaded_references(message)]
+    assert [await method(store, "read", reference).run_async() for reference in references] == texts
 
 
 @pytest.mark.anyio
