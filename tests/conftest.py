@@ -29,6 +29,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def left_in_memory() -> Iterator[None]:
+    """Leave what outlives a module out of the collections that later tests ask for; what nobody needs goes before."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def session_guard() -> Iterator[BlockBuster]:
     """Make what watches event loops once: that takes longer than most tests."""
