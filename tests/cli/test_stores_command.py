@@ -288,8 +288,9 @@ def test_a_large_entry_is_written_whole_and_a_reader_who_goes_away_ends_it_quiet
 
 
 def test_an_interruption_has_its_own_exit_code(tmp_path: Path) -> None:
+    # Where the tests run in the background of a shell, it has told them to ignore this signal.
     script = """
-import sys, time
+import signal, sys, time
 from haybaler.cli.commands import run
 from haybaler_filesystem import FileSystemToolResultStore
 
@@ -298,6 +299,7 @@ def wait(self, path):
     time.sleep(60)
 
 FileSystemToolResultStore._get = wait
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(run(["stores", "cat", "file:///nowhere", "/nowhere/a"]))
 """
     process = subprocess.Popen(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from secrets import token_hex
 
 import pytest
+from botocore.retries.standard import ExponentialBackoff
 from tests.services.proxy import Proxy, proxy_to
 from tests.services.redis_servers import REDIS, VALKEY, RedisServer, redis_cluster, redis_server
 from tests.services.s3_servers import ENVIRONMENT, RCLONE, SEAWEEDFS, S3Server, external_server, s3_server
@@ -68,6 +69,14 @@ def s3_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials where boto looks for them, and nothing of this machine's own."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many attempts on S3 as ever, a twentieth of the time apart, where only what comes of them matters."""
+    pause = ExponentialBackoff.delay_amount
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda self, context: pause(self, context) / 20)
+    monkeypatch.setattr("haybaler_s3.requests.FIRST_PAUSE", 0.01)
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ class S3Conformance(StoreConformance):
         self._proxy, self._raw, self._prefix = s3_proxy, s3_raw, prefix
         # rclone breaks off reads of an object that is being replaced; in an outage each attempt only takes longer.
         is_taken_away = "cannot_be_reached" in request.node.name
+        if is_taken_away:
+            request.getfixturevalue("short_pauses")
         self._attempts = 2 if is_taken_away else 4
         self._address = s3_proxy.address if is_taken_away else s3_proxy.server
 

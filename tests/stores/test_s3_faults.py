@@ -30,7 +30,7 @@ from haybaler_s3.failures import mapped
 T = TypeVar("T")
 MIB = 1024 * 1024
 
-pytestmark = pytest.mark.usefixtures("s3_environment")
+pytestmark = pytest.mark.usefixtures("s3_environment", "short_pauses")
 
 SYNC, ASYNC = "sync", "async"
 both_colours = pytest.mark.parametrize("colour", [SYNC, ASYNC])

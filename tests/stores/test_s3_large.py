@@ -22,7 +22,7 @@ from haybaler.workers import run_in_worker
 from haybaler_s3 import S3ToolResultStore
 from haybaler_s3.records import Record, encoded, parts, pieces
 
-pytestmark = pytest.mark.usefixtures("s3_environment")
+pytestmark = pytest.mark.usefixtures("s3_environment", "short_pauses")
 
 MIB = 1024 * 1024
 PART = 5 * MIB

@@ -11,7 +11,7 @@ from haybaler.errors import ConfigurationError, StoreConfigurationError, StoreUn
 from haybaler.stores.protocol import DeletedScope, StoreEntry
 from haybaler_s3 import S3ToolResultStore
 
-pytestmark = pytest.mark.usefixtures("s3_environment")
+pytestmark = pytest.mark.usefixtures("s3_environment", "short_pauses")
 
 both_colours = pytest.mark.parametrize("colour", ["sync", "async"])
 
