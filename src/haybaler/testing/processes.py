@@ -3,18 +3,26 @@
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from multiprocessing import get_all_start_methods, get_context
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
 from haybaler.errors import StoreError
 from haybaler.stores.protocol import ToolResultStore
 from haybaler.testing.access import COLOURS, Access, drive
 
-_COMMAND = [sys.executable, "-c", "from haybaler.testing.processes import serve; serve()"]
+Contents = Sequence[str | bytes | None]
+Tell = Callable[[Contents], None]
+Work = Callable[..., Coroutine[Any, Any, None]]
+
+# Where it can be, the other process is the fork of one that has imported the kit and done nothing else, since that
+# import takes longer than most tests.
+_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 
 
 def read_elsewhere(store: ToolResultStore, references: Sequence[str], *, sync: bool) -> list[str | bytes | None]:
@@ -26,10 +34,8 @@ def read_elsewhere(store: ToolResultStore, references: Sequence[str], *, sync: b
     :param sync: Whether to call the synchronous methods there.
     :returns: Content i belongs to reference i; None where the store raised a `StoreError`.
     """
-    order = {"store": store.to_dict(), "sync": sync, "read": list(references)}
-    answer = subprocess.run(_COMMAND, input=json.dumps(order), capture_output=True, text=True, env=_env(), check=False)
-    assert answer.returncode == 0, answer.stderr
-    return [_decoded(content) for content in json.loads(answer.stdout)]
+    with _elsewhere(_read_all, store, references, sync=sync) as told:
+        return list(told())
 
 
 def write_elsewhere_until_killed(
@@ -44,69 +50,82 @@ def write_elsewhere_until_killed(
     :param sync: Whether to call the synchronous methods there.
     :param moment: When in a write to kill it, as a fraction of the time that the write before took.
     """
-    order = {"store": store.to_dict(), "sync": sync, "key": key, "write": [_encoded(content) for content in contents]}
-    with subprocess.Popen(
-        _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_env()
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            process.stdin.write(json.dumps(order))
-            process.stdin.close()
-            times = []
-            for _ in range(3):
-                assert process.stdout.readline(), process.stderr.read()
-                times.append(time.monotonic())
-            time.sleep(moment * (times[-1] - times[-2]))
-        finally:
-            process.kill()
+    with _elsewhere(_write_for_ever, store, key, contents, sync=sync) as told:
+        times = []
+        for _ in range(3):
+            told()
+            times.append(time.monotonic())
+        time.sleep(moment * (times[-1] - times[-2]))
 
 
-def serve() -> None:
-    """Carry out in this process what stands on its standard input."""
-    order = json.load(sys.stdin)
-    module, _, name = order["store"]["type"].rpartition(".")
-    store: ToolResultStore = getattr(import_module(module), name).from_dict(order["store"])
-    sync, native, *_ = COLOURS
-    access = Access(store, sync if order["sync"] else native)
-    run: Any = drive if order["sync"] else asyncio.run
-    if "read" in order:
-        json.dump(run(_read_all(access, order["read"])), sys.stdout)
-    else:
-        run(_write_for_ever(access, order["key"], [_decoded(content) for content in order["write"]]))
+class _Order(NamedTuple):
+    """What the other process is to do, and where: as things are now, not as they were when the first one was made."""
+
+    work: Work
+    arguments: Sequence[Any]
+    settings: str
+    sync: bool
+    environment: dict[str, str]
+    folder: str
 
 
-async def _read_all(access: Access, references: Sequence[str]) -> list[Any]:
+@contextmanager
+def _elsewhere(work: Work, store: ToolResultStore, *arguments: Any, sync: bool) -> Iterator[Callable[[], Contents]]:
+    """Have another process work; give what waits for the next that it tells, and kill it in the end."""
+    context: Any = get_context(_METHOD)
+    context.set_forkserver_preload([__name__])
+    here, there = context.Pipe(duplex=False)
+    order = _Order(work, arguments, json.dumps(store.to_dict()), sync, {**os.environ}, os.getcwd())  # noqa: PTH109
+    process = context.Process(target=_serve, args=(there, order), daemon=True)
+    process.start()
+    there.close()
+
+    def told() -> Contents:
+        failure, contents = here.recv()
+        assert failure is None, failure
+        return contents  # type: ignore[no-any-return]
+
     try:
-        return [await _read(access, reference) for reference in references]
+        yield told
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+        here.close()
+
+
+def _serve(there: Connection, order: _Order) -> None:
+    try:
+        os.environ.clear()
+        os.environ.update(order.environment)
+        os.chdir(order.folder)
+        data = json.loads(order.settings)
+        module, _, name = data["type"].rpartition(".")
+        store: ToolResultStore = getattr(import_module(module), name).from_dict(data)
+        called, native, *_ = COLOURS
+        access = Access(store, called if order.sync else native)
+        run: Any = drive if order.sync else asyncio.run
+        run(order.work(access, lambda contents: there.send((None, contents)), *order.arguments))
+    except Exception:  # noqa: BLE001 - the test tells it
+        there.send((traceback.format_exc(), ()))
+
+
+async def _read_all(access: Access, tell: Tell, references: Sequence[str]) -> None:
+    try:
+        tell([await _read(access, reference) for reference in references])
     finally:
         await access.close()
 
 
-async def _read(access: Access, reference: str) -> Any:
+async def _read(access: Access, reference: str) -> str | bytes | None:
     try:
-        return _encoded(await access.read(reference))
+        return await access.read(reference)
     except StoreError:
         return None
 
 
-async def _write_for_ever(access: Access, key: str, contents: Sequence[Any]) -> None:
+async def _write_for_ever(access: Access, tell: Tell, key: str, contents: Sequence[str | bytes]) -> None:
     while True:
         for content in contents:
             await access.write(key, content)
-            sys.stdout.write("written\n")
-            sys.stdout.flush()
-
-
-def _encoded(content: str | bytes) -> Any:
-    return {"hex": content.hex()} if isinstance(content, bytes) else content
-
-
-def _decoded(content: Any) -> Any:
-    return bytes.fromhex(content["hex"]) if isinstance(content, dict) else content
-
-
-def _env() -> dict[str, str]:
-    # The other process finds the same modules, also a store that stands in a test module.
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}  # noqa: PTH109
+            tell(())
