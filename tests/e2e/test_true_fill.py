@@ -58,16 +58,16 @@ def compactions(kind: str, compactor: Any, colour: Colour) -> tuple[list[float],
     model = ScriptedModel(work(STEPS), usage=meter.usage)
     fills: list[float] = []
     errors: list[float] = []
-    before: list[int] = []
+    before: list[ChatMessage] = []
 
     @hook
     def look_before(state: State) -> None:
-        before.append(len(str(state.data["messages"])))
+        before[:] = state.data["messages"]
 
     @hook
     def look_after(state: State) -> None:
         messages = state.data["messages"]
-        if len(str(messages)) == before[-1]:
+        if messages == before:
             return
         fills.append(meter.tokens(messages) / WINDOW)
         last = max(i for i, message in enumerate(messages) if message.is_from("assistant"))
