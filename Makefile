@@ -7,8 +7,9 @@ ARGS ?=
 MINUTES ?= 5
 # How often `make faults` brings about each fault.
 TRIALS ?= 100
-# One process for each processor; what shares servers stays in one. `make test PARALLEL=` runs everything in one process.
-PARALLEL ?= --numprocesses auto --dist loadscope
+# One process for each processor; what shares servers stays in one. By default, what has the fewest tests would come last,
+# and among that are the longest ones: all but one process would wait for it. `make test PARALLEL=` runs everything in one.
+PARALLEL ?= --numprocesses auto --dist loadscope --no-loadscope-reorder
 
 BACKENDS := $(wildcard backends/*/pyproject.toml)
 PROJECTS := pyproject.toml $(BACKENDS)
