@@ -94,6 +94,37 @@ def _redirections(server: RedisServer, kind: str) -> int:
     return int(server.client.info("errorstats").get(f"errorstat_{kind}", {"count": 0})["count"])
 
 
+# Stands before what moves slots: for that, nodes connect to each other, and keep these connections for ten seconds.
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_row_5_a_thousand_reads_at_once_never_exceed_the_bound_of_a_node(
+    cluster: list[RedisServer], prefix: str, is_async: bool
+) -> None:
+    until_quiet(*cluster)
+    store = RedisToolResultStore(_url(cluster), cluster=True, prefix=prefix, max_connections=8, ttl=60)
+    references = [store.reference(entry.key) for entry in _ENTRIES]
+
+    def connections() -> list[int]:  # none is given up before the client is closed, so that this is the peak
+        return [server.connections() for server in cluster]
+
+    async def read_all() -> tuple[list[str | bytes], list[int]]:
+        await store.write_many_async(_ENTRIES)
+        contents = await asyncio.gather(*(store.read_async(reference) for reference in references))
+        return list(contents), await run_in_worker(connections)
+
+    if is_async:
+        contents, peaks = asyncio.run(read_all())
+    else:
+        store.write_many(_ENTRIES)
+        with ThreadPoolExecutor(32) as pool:
+            contents = list(pool.map(store.read, references))
+        peaks = connections()
+        store.close()
+    assert contents == [entry.content for entry in _ENTRIES]
+    # And the one through which the client has asked which node keeps what.
+    assert all(1 <= peak <= 8 + 1 for peak in peaks)
+    until(lambda: all(server.connections() == 0 for server in cluster))
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
 async def test_rows_21_and_23_slots_that_move_are_followed(
@@ -162,36 +193,6 @@ def test_rows_19_and_20_a_dead_node_fails_its_own_entries_only(prefix: str) -> N
             assert [type(outcome) is StoreUnavailableError for outcome in outcomes] == dead
             assert {type(outcome) for outcome in outcomes} == {StoreUnavailableError, str}
         store.close()
-
-
-@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
-def test_row_5_a_thousand_reads_at_once_never_exceed_the_bound_of_a_node(
-    cluster: list[RedisServer], prefix: str, is_async: bool
-) -> None:
-    until_quiet(*cluster)
-    store = RedisToolResultStore(_url(cluster), cluster=True, prefix=prefix, max_connections=8, ttl=60)
-    references = [store.reference(entry.key) for entry in _ENTRIES]
-
-    def connections() -> list[int]:  # none is given up before the client is closed, so that this is the peak
-        return [server.connections() for server in cluster]
-
-    async def read_all() -> tuple[list[str | bytes], list[int]]:
-        await store.write_many_async(_ENTRIES)
-        contents = await asyncio.gather(*(store.read_async(reference) for reference in references))
-        return list(contents), await run_in_worker(connections)
-
-    if is_async:
-        contents, peaks = asyncio.run(read_all())
-    else:
-        store.write_many(_ENTRIES)
-        with ThreadPoolExecutor(32) as pool:
-            contents = list(pool.map(store.read, references))
-        peaks = connections()
-        store.close()
-    assert contents == [entry.content for entry in _ENTRIES]
-    # And the one through which the client has asked which node keeps what.
-    assert all(1 <= peak <= 8 + 1 for peak in peaks)
-    until(lambda: all(server.connections() == 0 for server in cluster))
 
 
 @pytest.mark.anyio
