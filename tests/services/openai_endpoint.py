@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def endpoint() -> Iterator[Endpoint]:
     with Endpoint() as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield server
