@@ -13,10 +13,10 @@ from redis.crc import key_slot
 from tests.services.redis_servers import RedisServer, redis_cluster, until
 
 from haybaler.errors import StoreError, StoreTimeoutError, StoreUnavailableError
+from haybaler.sharing import AsyncShared, SyncShared
 from haybaler.stores.protocol import StoreEntry
 from haybaler.workers import run_in_worker
 from haybaler_redis import RedisToolResultStore
-from haybaler_redis.sharing import AsyncShared, SyncShared
 
 _TIMEOUT = 0.3
 _CALLERS = 8

@@ -15,6 +15,9 @@ Item = tuple[str, Content]
 Outcome = StoreError | None
 Put = Callable[[Sequence[Item]], Effect[list[Outcome]]]
 
+# How often an entry may ask for room: anew after a count that others may have begun before room was made, and after
+# another one.
+_CHANCES = 3
 # Characters whose bytes are counted on the event loop.
 _INLINE = 256 * 1024
 
@@ -62,38 +65,34 @@ class StoreAdmission(StoreDriver):
         :param sizes: The sizes of the entries by their paths.
         :returns: For each entry that fits, by how many bytes it lets the scope grow.
         """
-        replaced = dict.fromkeys(sizes, 0)
-        listing = partial(self._listed_bytes, folder, replaced)
+        listing = partial(self._listed_sizes, folder)
         room: dict[str, int] = {}
-
-        def growth() -> list[int]:
-            return [size - replaced[path] for path, size in sizes.items() if path not in room]
-
-        def take() -> Steps[None]:
-            fits = yield from self._scope_count.take(folder, growth, self._max_scope_bytes or 0, listing)
-            paths = [path for path in sizes if path not in room]
-            room.update(compress(zip(paths, growth(), strict=True), fits))
-
-        yield from take()
-        if len(room) < len(sizes) and (yield from self._scope_count.recount(folder, listing)):
-            yield from take()
+        found = (yield from self._scope_count.prepare(folder, listing)) or {}
+        for chance in range(_CHANCES):
+            growth = {path: size - found.get(path, 0) for path, size in sizes.items() if path not in room}
+            fits = yield from self._scope_count.take(folder, list(growth.values()), self._max_scope_bytes or 0)
+            room.update(compress(growth.items(), fits))
+            if len(room) == len(sizes) or chance + 1 == _CHANCES:
+                break
+            counted = yield from self._scope_count.recount(folder, listing)
+            if counted is None:
+                break
+            found = counted
         return room
 
-    def _listed_bytes(self, folder: str, replaced: dict[str, int]) -> Steps[int]:
+    def _listed_sizes(self, folder: str) -> Steps[dict[str, int]]:
         """
-        Count the bytes of the entries of one scope, without those of the scopes inside it.
+        List the entries of one scope, without those of the scopes inside it.
 
         :param folder: What the paths of the scope begin with.
-        :param replaced: Gets the size of each entry whose path is in it.
-        :returns: The bytes together.
+        :returns: The bytes of each entry by its path.
         """
         page, sizes = None, dict[str, int]()
         while page is None or page.after is not None:
             page = yield from await_effect(self._page(folder, page and page.after))
             found = {entry.reference: entry.bytes for entry in page.entries}
             sizes |= {path: size for path, size in found.items() if "/" not in path.removeprefix(folder)}
-        replaced.update((path, sizes.get(path, 0)) for path in replaced)
-        return sum(sizes.values())
+        return sizes
 
     def _page(self, folder: str, after: object) -> Effect[EntryPage]:
         return Effect(lambda: self._list(folder, after), lambda: self._list_async(folder, after))

@@ -2,13 +2,15 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from threading import Lock
 from typing import Protocol
 
 from haybaler.effects import Steps
+from haybaler.sharing import SharedSteps
 
 # Seconds after which a scope is counted anew, for others write into it, too.
 LASTS = 60.0
@@ -17,19 +19,31 @@ EVERY = 1.0
 # Scopes whose count is kept; the one that was written longest ago is counted anew when it is written again.
 MOST_SCOPES = 10_000
 
-Listing = Callable[[], Steps[int]]  # counts the bytes that stand in a scope
-Growth = Callable[[], Sequence[int]]  # by how many bytes each entry of a batch lets the scope grow, as far as is known
+Sizes = Mapping[str, int]  # the bytes of each entry of a scope, by its path
+Listing = Callable[[], Steps[Sizes]]
 
 
 class ScopeCount(Protocol):
     """Who counts. A scope is named by what the paths of its entries begin with."""
 
-    def take(self, folder: str, growth: Growth, most: int, listing: Listing) -> Steps[list[bool]]:
-        """Take room for those entries of a batch that fit, so that nobody else does; answer i belongs to entry i."""
+    def prepare(self, folder: str, listing: Listing) -> Steps[Sizes | None]:
+        """Count a scope that must be counted before room is taken; return what was found, or None if nothing was."""
         ...
 
-    def recount(self, folder: str, listing: Listing) -> Steps[bool]:
-        """Count anew, unless it was done just now and would find the same; return whether it was."""
+    def take(self, folder: str, growth: Sequence[int], most: int) -> Steps[list[bool]]:
+        """
+        Take room for those entries of a batch that fit, so that nobody else does; answer i belongs to entry i.
+
+        `growth` says by how many bytes each entry lets the scope grow, as far as is known.
+        """
+        ...
+
+    def recount(self, folder: str, listing: Listing) -> Steps[Sizes | None]:
+        """
+        Count anew, or wait for who does so already; return what was found.
+
+        None if it was done just now and would find the same.
+        """
         ...
 
     def refund(self, folder: str, growth: int) -> Steps[None]:
@@ -46,12 +60,29 @@ class ScopeCount(Protocol):
 
 
 @dataclass(slots=True)
-class _Tally:
-    total: int  # what is there, and what is about to be written
-    pending: int  # the latter alone
-    taken: int  # what has ever been about to be written
-    counted: float  # when all was counted, by the monotonic clock
-    changed: bool  # whether anything was written or removed since
+class Tally:
+    """
+    What is known of a scope, in bytes.
+
+    :param total: What is there, and what is about to be written.
+    :param pending: The latter alone.
+    :param taken: What has ever been about to be written.
+    :param counted: When all was counted, by the monotonic clock.
+    :param changed: Whether anything was written or removed since.
+    :param counting: How many are counting it now: a thread, and a task of each event loop.
+    """
+
+    total: int
+    pending: int
+    taken: int
+    counted: float
+    changed: bool
+    counting: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody needs it at this moment."""
+        return not (self.pending or self.counting)
 
 
 class LocalCount:
@@ -64,33 +95,33 @@ class LocalCount:
     every = EVERY
 
     def __init__(self) -> None:
-        self._tallies: OrderedDict[str, _Tally] = OrderedDict()
+        self._tallies: OrderedDict[str, Tally] = OrderedDict()
         self._lock = Lock()
+        self._counts: SharedSteps[Sizes | None] = SharedSteps()
 
     def __reduce__(self) -> tuple[type["LocalCount"], tuple[()]]:
         """A copy in another process counts for itself."""
         return LocalCount, ()
 
-    def take(self, folder: str, growth: Growth, most: int, listing: Listing) -> Steps[list[bool]]:
-        """As `ScopeCount.take`; a scope that was not counted for long is counted first."""
+    def prepare(self, folder: str, listing: Listing) -> Steps[Sizes | None]:
+        """As `ScopeCount.prepare`, for scopes that were not counted for long."""
         with self._lock:
             outdated = time.monotonic() - self._tally(folder).counted > LASTS
-        if outdated:
-            yield from self._listed(folder, listing)
+        return (yield from self.recount(folder, listing)) if outdated else None
+
+    def take(self, folder: str, growth: Sequence[int], most: int) -> Steps[list[bool]]:
+        """As `ScopeCount.take`."""
         with self._lock:
             tally = self._tally(folder)
-            fits = fitting(tally.total, growth(), most)
-            tally.total += sum(compress(growth(), fits))
-            self._wait(tally, growth(), fits)
+            fits = fitting(tally.total, growth, most)
+            tally.total += sum(compress(growth, fits))
+            self._wait(tally, growth, fits)
+        yield from ()
         return fits
 
-    def recount(self, folder: str, listing: Listing) -> Steps[bool]:
+    def recount(self, folder: str, listing: Listing) -> Steps[Sizes | None]:
         """As `ScopeCount.recount`."""
-        with self._lock:
-            due = self._is_due(folder)
-        if due:
-            yield from self._listed(folder, listing)
-        return due
+        return (yield from self._counts.run(folder, partial(self._counted_if_due, folder, listing)))
 
     def refund(self, folder: str, growth: int) -> Steps[None]:
         """As `ScopeCount.refund`."""
@@ -112,33 +143,48 @@ class LocalCount:
             for tally in filter(None, map(self._tallies.get, names)):
                 tally.changed = True
 
-    def _listed(self, folder: str, listing: Listing) -> Steps[None]:
+    def _counted_if_due(self, folder: str, listing: Listing) -> Steps[Sizes | None]:
+        begun = time.monotonic()
         with self._lock:
             tally = self._tally(folder)
-            begun, pending, taken = time.monotonic(), tally.pending, tally.taken
+            # What others find who count at this moment is not known here before they are done.
+            if not (tally.changed or tally.counting or begun - tally.counted >= self.every):
+                return None
             tally.changed = False
+            tally.counting += 1
+        try:
+            found = yield from self._counted(folder, tally, listing)
+        except BaseException:
+            tally.changed = True
+            raise
+        else:
+            tally.counted = begun
+        finally:
+            with self._lock:
+                tally.counting -= 1
+        return found
+
+    def _counted(self, folder: str, tally: Tally, listing: Listing) -> Steps[Sizes]:
+        with self._lock:
+            pending, taken = tally.pending, tally.taken
         found = yield from listing()
         with self._lock:
             # What was being written meanwhile may or may not have been found; rather too much than too little.
-            tally.total = found + pending + tally.taken - taken
-            tally.counted = begun
+            tally.total = sum(found.values()) + pending + tally.taken - taken
             self._tallies[folder] = tally
+        return found
 
-    def _is_due(self, folder: str) -> bool:
-        tally = self._tally(folder)
-        return tally.changed or time.monotonic() - tally.counted >= self.every
-
-    def _wait(self, tally: _Tally, growth: Sequence[int], fits: Sequence[bool]) -> int:
+    def _wait(self, tally: Tally, growth: Sequence[int], fits: Sequence[bool]) -> int:
         waiting = room_of(compress(growth, fits))
         tally.pending += waiting
         tally.taken += waiting
         return waiting
 
-    def _tally(self, folder: str) -> _Tally:
-        tally = self._tallies.setdefault(folder, _Tally(0, 0, 0, float("-inf"), changed=False))
+    def _tally(self, folder: str) -> Tally:
+        tally = self._tallies.setdefault(folder, Tally(0, 0, 0, float("-inf"), changed=False))
         self._tallies.move_to_end(folder)
         if len(self._tallies) > MOST_SCOPES:
-            idle = next((name for name, other in self._tallies.items() if not other.pending), folder)
+            idle = next((name for name, other in self._tallies.items() if other.is_idle), folder)
             if idle != folder:
                 del self._tallies[idle]
         return tally

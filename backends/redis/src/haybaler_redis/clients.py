@@ -11,6 +11,7 @@ import redis.asyncio as aioredis
 from haybaler.effects import Effect
 from haybaler.errors import AsyncOnlyStoreError, ConfigurationError
 from haybaler.per_loop import PerLoop
+from haybaler.sharing import SyncShared
 from haybaler.workers import run_in_worker
 from haybaler_redis.connecting import Opened, keep, open_async, open_sync
 from haybaler_redis.connections import keeps_one
@@ -19,7 +20,6 @@ from haybaler_redis.features import Features, probe
 from haybaler_redis.limits import largest
 from haybaler_redis.links import AsyncLink, Request, SyncLink
 from haybaler_redis.settings import Settings
-from haybaler_redis.sharing import SyncShared
 
 R = TypeVar("R")
 

@@ -1,24 +1,26 @@
 """How many bytes a scope holds: a counter in the server, which all processes share."""
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from haybaler.effects import Steps
-from haybaler.stores.quota import Growth, Listing, LocalCount, room_of
+from haybaler.stores.quota import Listing, LocalCount, Sizes, Tally, room_of
 from haybaler_redis.attempts import carried_out
 from haybaler_redis.clients import Clients
 from haybaler_redis.commands import Command, expire
 from haybaler_redis.failures import mapped
 
 # What the key of a counter ends with. No path has such a character, and what removes a scope removes it.
-SUFFIX = b"#bytes"
+SUFFIX = b"#count"
+
+# The fields of a counter: what the scope holds, and how often that has been counted by listing.
+_BYTES, _COUNTS = "bytes", "counts"
 
 # Takes room for those entries that fit, in one step, as `haybaler.stores.quota.fitting` does.
 _TAKE = """
-local used = tonumber(redis.call('GET', KEYS[1]) or '0')
+local used = tonumber(redis.call('HGET', KEYS[1], 'bytes') or '0')
 local taken, fits = 0, {}
 for index = 2, #ARGV do
   local more = tonumber(ARGV[index])
@@ -26,8 +28,17 @@ for index = 2, #ARGV do
   if fit then taken = taken + more end
   fits[index - 1] = fit and 1 or 0
 end
-redis.call('INCRBY', KEYS[1], string.format('%.0f', taken))
+redis.call('HINCRBY', KEYS[1], 'bytes', string.format('%.0f', taken))
 return fits
+"""
+# Corrects a counter that nobody else has corrected since it was read: two corrections of one mistake are another one.
+_CORRECT = """
+if (redis.call('HGET', KEYS[1], 'counts') or '0') == ARGV[1] then
+  redis.call('HINCRBY', KEYS[1], 'counts', 1)
+  redis.call('HINCRBY', KEYS[1], 'bytes', ARGV[2])
+  return 1
+end
+return 0
 """
 
 
@@ -60,36 +71,41 @@ class SharedCount(LocalCount):
         self._retries = retries
         self._questions: set[_Question] = set()  # those that are on their way
 
-    def take(self, folder: str, growth: Growth, most: int, listing: Listing) -> Steps[list[bool]]:  # noqa: ARG002
-        """As `ScopeCount.take`, without a listing."""
-        sizes = growth()
-        with self._question(folder, sizes) as question:
-            replies = yield from self._sent(folder, ("EVAL", _TAKE, 1, self._key(folder), most, *sizes))
+    def prepare(self, folder: str, listing: Listing) -> Steps[Sizes | None]:  # noqa: ARG002
+        """As `ScopeCount.prepare`: the server knows."""
+        yield from ()
+        return None
+
+    def take(self, folder: str, growth: Sequence[int], most: int) -> Steps[list[bool]]:
+        """As `ScopeCount.take`."""
+        with self._question(folder, growth) as question:
+            replies = yield from self._sent(folder, "EVAL", _TAKE, 1, self._key(folder), most, *growth)
             fits = [bool(int(answer)) for answer in replies]
             with self._lock:
-                question.taken = self._wait(self._tally(folder), sizes, fits)
+                question.taken = self._wait(self._tally(folder), growth, fits)
         return fits
 
     def refund(self, folder: str, growth: int) -> Steps[None]:
         """As `ScopeCount.refund`."""
-        yield from self._added(folder, -growth)
+        yield from self._sent(folder, "HINCRBY", self._key(folder), _BYTES, -growth)
 
-    def recount(self, folder: str, listing: Listing) -> Steps[bool]:
-        """As `ScopeCount.recount`. What other processes take meanwhile stays counted; what they took before may not."""
-        with self._lock:
-            if not self._is_due(folder):
-                return False
-            tally = self._tally(folder)
-            tally.counted, tally.changed = time.monotonic(), False
-        before = yield from self._added(folder, 0)
+    def _counted(self, folder: str, tally: Tally, listing: Listing) -> Steps[Sizes]:
+        # What other processes take meanwhile stays counted; what they took before may not.
+        known = yield from self._sent(folder, "HMGET", self._key(folder), _BYTES, _COUNTS)
+        before, counts = (int(value or 0) for value in known)
         with self._lock:
             pending = tally.pending
             questions = [question for question in self._questions if question.folder == folder]
         found = yield from listing()
-        # The server may have answered these before, and their entries come after the listing; by now they are known.
-        pending += sum(question.taken for question in questions)
-        yield from self._added(folder, found + pending - before)
-        return True
+        # The server may have answered these before, and their entries come after the listing; by now they are known, or
+        # else may have all that they ask for.
+        with self._lock:
+            correction = sum(found.values()) + pending + sum(question.taken for question in questions) - before
+            is_exact = self._questions.isdisjoint(questions)
+        is_made = yield from self._sent(folder, "EVAL", _CORRECT, 1, self._key(folder), counts, correction)
+        if not (is_exact and int(is_made)):
+            tally.changed = True  # who is refused now may count once more
+        return found
 
     @contextmanager
     def _question(self, folder: str, sizes: Sequence[int]) -> Iterator["_Question"]:
@@ -102,13 +118,10 @@ class SharedCount(LocalCount):
             with self._lock:
                 self._questions.remove(question)
 
-    def _added(self, folder: str, amount: int) -> Steps[int]:
-        return int((yield from self._sent(folder, ("INCRBY", self._key(folder), amount))))
-
     def _key(self, folder: str) -> bytes:
         return self._prefix + folder.encode() + SUFFIX
 
-    def _sent(self, folder: str, arguments: tuple[bytes | int | str, ...]) -> Steps[Any]:
+    def _sent(self, folder: str, *arguments: bytes | int | str) -> Steps[Any]:
         commands = [Command(self._key(folder), arguments)]
         if self._ttl is not None:
             commands.append(expire(self._key(folder), self._ttl))

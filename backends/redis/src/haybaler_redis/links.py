@@ -12,9 +12,9 @@ import redis.asyncio as aioredis
 
 from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import StoreTimeoutError
+from haybaler.sharing import AsyncShared, SyncShared
 from haybaler_redis.connecting import Opened
 from haybaler_redis.features import Features
-from haybaler_redis.sharing import AsyncShared, SyncShared
 from haybaler_redis.topology import look_around
 
 R = TypeVar("R")

@@ -5,6 +5,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future, wait
 from threading import Lock
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from haybaler.effects import Effect, Steps, await_effect, perform, perform_async
+from haybaler.per_loop import PerLoop
 
 R = TypeVar("R")
 
@@ -85,3 +89,37 @@ class SyncShared(Generic[R]):
             if theirs is None:
                 self._running = mine
             return theirs
+
+
+class SharedSteps(Generic[R]):
+    """
+    Attempts under names, of either colour.
+
+    Tasks share with the other tasks of their event loop, and threads with threads. Neither waits for the other: a task
+    could not go on while the thread of its loop waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._of_tasks: PerLoop[WeakValueDictionary[str, AsyncShared[R]]] = PerLoop(WeakValueDictionary)
+        self._of_threads: WeakValueDictionary[str, SyncShared[R]] = WeakValueDictionary()
+        self._lock = Lock()
+
+    def run(self, name: str, steps: Callable[[], Steps[R]]) -> Steps[R]:
+        """
+        Carry steps out, or wait for what comes of them where somebody does so already.
+
+        :param name: What tells the attempts apart.
+        :param steps: Gives the steps.
+        :returns: Steps that end in what came of the attempt.
+        """
+
+        def run() -> R:
+            with self._lock:
+                shared = self._of_threads.setdefault(name, SyncShared())
+            return shared.run(lambda: perform(steps()))
+
+        async def run_async() -> R:
+            shared = self._of_tasks.get().setdefault(name, AsyncShared())
+            return await shared.run(lambda: perform_async(steps()))
+
+        return (yield from await_effect(Effect(run, run_async)))
