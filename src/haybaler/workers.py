@@ -154,6 +154,7 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
         return [await function(listed[0])]
     results: dict[int, R] = {}
     errors: list[Exception] = []
+    tasks: list[asyncio.Task[None]] = []
     remaining = enumerate(listed)
 
     async def drain() -> None:
@@ -168,7 +169,8 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
                 return
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(drain()) for _ in range(min(limit, len(listed)))]
+        # Where tasks start eagerly, one may have failed before the next is made.
+        tasks.extend(group.create_task(drain()) for _ in range(min(limit, len(listed))) if not errors)
     if errors:
         raise errors[0]
     if len(results) < len(listed):  # an item was cancelled all by itself, of which a group does not tell

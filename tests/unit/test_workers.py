@@ -1,8 +1,10 @@
 import asyncio
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import perf_counter
+from typing import Any
 
 import anyio
 import pytest
@@ -142,6 +144,31 @@ async def test_an_error_is_an_error_in_a_task_that_had_been_cancelled_before() -
     await asyncio.sleep(0)
     task.cancel()
     await task
+
+
+@pytest.mark.anyio
+async def test_an_error_is_an_error_where_tasks_start_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do from Python 3.12 on with asyncio's own `eager_task_factory`."""
+
+    def create_eagerly(group: asyncio.TaskGroup, coroutine: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+        done = asyncio.get_running_loop().create_future()
+        with pytest.raises(StopIteration):  # what is awaited here never waits
+            coroutine.send(None)
+        done.set_result(None)
+        return done
+
+    async def fail_at_one(item: int) -> int:
+        asked.append(item)
+        if item == 1:
+            raise ValueError(item)
+        return item
+
+    asked: list[int] = []
+    monkeypatch.setattr(asyncio.TaskGroup, "create_task", create_eagerly)
+    with pytest.raises(ValueError, match=r"^1$"):
+        await map_bounded(fail_at_one, range(5), limit=3)
+    assert asked == [0, 1]
+    assert await map_bounded(fail_at_one, [0, 2, 3], limit=2) == [0, 2, 3]
 
 
 @pytest.mark.anyio

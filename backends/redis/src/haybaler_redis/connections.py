@@ -69,3 +69,8 @@ def keeps_one(client: Any) -> bool:
     """Whether a client has a connection for its single commands, one after another; pipelines do without it."""
     # An asynchronous client says so and takes it at its first command; one for threads has it from the beginning.
     return getattr(client, "single_connection_client", False) or getattr(client, "connection", None) is not None
+
+
+def caches(client: Any) -> bool:
+    """Whether a client answers from its own memory; single commands have to name their keys then, pipelines do not."""
+    return getattr(getattr(client, "connection_pool", None), "cache", None) is not None

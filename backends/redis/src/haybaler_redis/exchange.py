@@ -10,7 +10,7 @@ from redis.asyncio.cluster import PipelineCommand
 from haybaler.effects import Steps
 from haybaler_redis.asking import RAW, ask
 from haybaler_redis.commands import Command
-from haybaler_redis.connections import keeps_one, takes_pieces
+from haybaler_redis.connections import caches, keeps_one, takes_pieces
 from haybaler_redis.failures import is_lost
 from haybaler_redis.redirections import followed
 from haybaler_redis.topology import connected
@@ -25,7 +25,7 @@ def is_cluster(client: object) -> bool:
 
 def exchange(commands: Sequence[Command], client: Any) -> Steps[list[Reply]]:
     """
-    Carry out commands in one pipeline for each node, without a transaction.
+    Carry out commands in one round trip for each node, without a transaction.
 
     :param commands: The commands, in any number.
     :param client: The client.
@@ -100,7 +100,7 @@ def _pipelined(client: Any, commands: Sequence[Command]) -> Steps[list[Reply]]:
     arguments = [command.arguments if packs else command.in_one_piece() for command in commands]
     try:
         # A pipeline of one takes a quarter more of the processor's time.
-        if len(arguments) == 1 and not keeps_one(client):
+        if len(arguments) == 1 and not (keeps_one(client) or caches(client)):
             return [(yield from ask(client.execute_command, *arguments[0], **RAW))]
         pipeline = client.pipeline(transaction=False)
         for each in arguments:

@@ -75,8 +75,9 @@ class RedisToolResultStore(RedisHousekeeping, BaseToolResultStore):
     :param pool_timeout: Seconds that a call waits for a connection.
     :param retries: How often a request is repeated that failed for a passing reason: a lost connection, a failover, a
         restart; once for a timeout. By default 3 times, within half a second; with sentinels 10 times.
-    :param group_commit: Whether asynchronous writes that find all connections busy with other writes wait for them
-        together, and then share round trips, whatever scopes they are for.
+    :param group_commit: Whether asynchronous writes that find four round trips of other writes on their way (with a
+        cluster or fewer connections, less) wait for them together, and then share round trips, whatever scopes they are
+        for.
     :param ssl_ca_certs: For `rediss`: the file with the certificate authorities; by default the system's.
     :param ssl_certfile: For `rediss`: the file with a certificate of the client's own.
     :param ssl_keyfile: For `rediss`: the file with its key.
