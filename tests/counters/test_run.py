@@ -184,6 +184,39 @@ def test_a_failing_counter_is_replaced_by_an_estimate_with_one_warning(
     assert perform(counter.sizes(messages)) == [1000, 1001, 101, 101]
 
 
+def raising(*_: object) -> Any:
+    raise OSError
+
+
+@each_colour
+@pytest.mark.parametrize("inline", [True, property(raising)], ids=["inline", "raising"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("inline_chars", None),
+        ("inline_chars", "many"),
+        ("inline_chars", float("nan")),
+        ("inline_chars", property(raising)),
+        ("counts_conversations", property(raising)),
+        ("count_async", property(raising)),
+        ("likely", raising),
+        ("likely", staticmethod(lambda _: None)),
+        ("likely", staticmethod(lambda _: float("nan"))),
+        ("likely", staticmethod(lambda _: -1.0)),
+        ("likely", property(raising)),
+    ],
+    ids=lambda said: f"{said[0]} {type(said[1]).__name__}",
+)
+def test_what_a_counter_says_of_itself_ends_no_run(colour: str, inline: Any, said: tuple[str, Any]) -> None:
+    kind = type("Own", (Witness,), {"counts_inline": inline, **dict([said])})
+    counter, plain = RunTokenCounter(kind(inline=None)), RunTokenCounter(Witness())
+    messages = [ChatMessage.from_assistant("x" * 40_000), *texts(4000)]
+    for one in (counter, plain):
+        perform(one.learn(messages, 22_000))
+        assert run(colour, SlidingWindowCompactor(omission_note=None), messages, 3000, one) == messages[1:]
+    assert perform(counter.sizes(messages)) == perform(plain.sizes(messages))
+
+
 @each_colour
 def test_a_vocabulary_that_cannot_be_loaded_means_an_estimate_and_one_warning(
     colour: str, caplog: pytest.LogCaptureFixture

@@ -1,9 +1,10 @@
 """Somebody's counter as a run asks it: it never raises, and what it says of itself is asked in one place."""
 
 import logging
+import math
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 from haystack.dataclasses import ChatMessage
 from haystack.tools import ToolsType
@@ -30,7 +31,7 @@ class GuardedCounter:
 
     def __init__(self, counter: Any) -> None:
         self.counter = counter
-        self.is_asked = bool(getattr(counter, "counts_conversations", False))
+        self.is_asked = bool(_said(counter, "counts_conversations"))
         self._estimate = ApproximateTokenCounter() if self.is_asked else None
         self._count: Callable[..., Any] | None = None  # looked up once
 
@@ -41,22 +42,32 @@ class GuardedCounter:
     @property
     def counts_inline(self) -> bool | None:
         """Whether messages may be counted on the event loop; None if the counter does not say."""
-        return cast("bool | None", getattr(self._sizing, "counts_inline", None))
+        said = _said(self._sizing, "counts_inline")
+        return None if said is None else bool(said)
 
     @property
     def inline_chars(self) -> int:
         """Up to how many characters."""
-        return cast("int", getattr(self._sizing, "inline_chars", INLINE_CHARS))
+        said = _said(self._sizing, "inline_chars")
+        return said if isinstance(said, int) else INLINE_CHARS
 
     @property
     def counts_async(self) -> bool:
         """Whether the user's counter has an asynchronous form of its own."""
-        return hasattr(self.counter, "count_async")
+        return _said(self.counter, "count_async") is not None
 
-    @property
-    def likely(self) -> Callable[[ChatMessage], float] | None:
-        """How the counter judges a message, if it does."""
-        return cast("Callable[[ChatMessage], float] | None", getattr(self._sizing, "likely", None))
+    def likely(self, message: ChatMessage) -> float | None:
+        """
+        Have the counter judge a message, if it does.
+
+        :param message: The message.
+        :returns: Tokens; None if the counter does not judge, or what it says is no number of tokens.
+        """
+        try:
+            judged = float(self._sizing.likely(message))
+        except Exception:  # noqa: BLE001 - then it goes by what was counted
+            return None
+        return judged if 0 <= judged < math.inf else None
 
     def most_tokens(self, size: int) -> int | None:
         """
@@ -140,3 +151,11 @@ class GuardedCounter:
 
     def _estimated(self, messages: list[ChatMessage], tools: ToolsType | None) -> int:
         return (self._estimate or ApproximateTokenCounter()).count(messages, tools)
+
+
+def _said(counter: object, name: str) -> Any:
+    """Return what a counter says of itself; None if it says nothing, or fails to."""
+    try:
+        return getattr(counter, name, None)
+    except Exception:  # noqa: BLE001 - a counter never ends a run
+        return None

@@ -142,13 +142,13 @@ class RunTokenCounter:
             yield from in_worker(self._judge_each, fresh)
 
     def _judge_each(self, messages: Sequence[ChatMessage]) -> None:
-        likely = self._counter.likely
         for message in in_slices(messages):
             if id(message) not in self._sizes:
                 self._count_each([message])
             counted = self._sizes[id(message)].tokens
+            likely = self._counter.likely(message)
             self._judged[id(message)] = (
-                Judged(float(counted)) if likely is None else Judged(likely(message), is_foreign(rendered([message])))
+                Judged(float(counted)) if likely is None else Judged(likely, is_foreign(rendered([message])))
             )
             self._words[id(message)] = words_in(message)
 
