@@ -2,21 +2,23 @@
 
 import asyncio
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from redis.crc import key_slot
 from tests.services.redis_servers import RedisServer, redis_cluster, until
 
+from haybaler.effects import Steps
 from haybaler.errors import StoreError, StoreTimeoutError, StoreUnavailableError
-from haybaler.sharing import AsyncShared, SyncShared
 from haybaler.stores.protocol import StoreEntry
 from haybaler.workers import run_in_worker
 from haybaler_redis import RedisToolResultStore
+from haybaler_redis.connecting import Opened
+from haybaler_redis.links import AsyncLink
 
 _TIMEOUT = 0.3
 _CALLERS = 8
@@ -188,57 +190,39 @@ def test_row_7_closing_waits_for_who_is_connecting(servers: list[RedisServer], s
 
 
 @pytest.mark.anyio
-async def test_an_attempt_whose_caller_is_cancelled_is_begun_anew_and_ends_for_all() -> None:
-    shared: AsyncShared[int] = AsyncShared()
-    begun, go_on = 0, asyncio.Event()
+async def test_a_cluster_that_is_looked_at_by_who_is_cancelled_leaves_no_node_connected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Node:
+        def __init__(self, *, hangs: bool = False) -> None:
+            self.is_connected, self.hangs = True, hangs
 
-    async def act() -> int:
-        nonlocal begun
-        begun += 1
-        await go_on.wait()
-        return begun
+        async def disconnect(self) -> None:
+            while self.hangs:
+                begun.set()
+                await asyncio.sleep(60)
+            self.is_connected = False
 
-    tasks = [asyncio.ensure_future(shared.run(act)) for _ in range(4)]
-    await asyncio.sleep(0)
-    tasks[0].cancel()  # who does it
-    tasks[3].cancel()  # who waits
-    for _ in range(5):
-        await asyncio.sleep(0)
-    go_on.set()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert results[1:3] == [2, 2]
-    assert [type(result) for result in (results[0], results[3])] == [asyncio.CancelledError] * 2
-    assert await shared.run(act) == 3
+    async def nothing() -> None:
+        return None
+
+    found = iter([[hanging := Node(hangs=True)], [other := Node()], []])
+    begun = asyncio.Event()
+    monkeypatch.setattr("haybaler_redis.links.look_around", lambda client: completed(next(found)))
+    link = AsyncLink(Opened(object(), nothing, nothing, lambda nodes: None), limit=1, wait=1)
+    await link.look_around()
+    looking = asyncio.create_task(link.look_around())
+    await begun.wait()
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+    hanging.hangs = False
+    await link.look_around()
+    assert not hanging.is_connected
+    assert not other.is_connected
+    await link.close()
 
 
-def test_an_attempt_that_is_interrupted_in_its_thread_is_begun_anew_and_its_failure_is_shared() -> None:
-    shared: SyncShared[int] = SyncShared()
-    begun: list[str] = []
-    waiting = threading.Barrier(4)
-
-    def interrupted() -> int:
-        begun.append("interrupted")
-        waiting.wait()
-        time.sleep(0.1)  # meanwhile the others come
-        raise KeyboardInterrupt
-
-    def fail() -> int:
-        begun.append("fail")
-        time.sleep(0.2)
-        raise ValueError(len(begun))
-
-    def wait() -> object:
-        waiting.wait()
-        try:
-            return shared.run(fail)
-        except ValueError as error:
-            return error.args
-
-    with ThreadPoolExecutor(4) as pool:
-        one = pool.submit(shared.run, interrupted)
-        until(lambda: bool(begun))
-        others = [pool.submit(wait) for _ in range(3)]
-        assert isinstance(one.exception(), KeyboardInterrupt)
-        assert {other.result() for other in others} == {(2,)}
-    shared.settle()
-    assert begun == ["interrupted", "fail"]
+def completed(nodes: list[Any]) -> Steps[list[Any]]:
+    yield from ()
+    return nodes

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio as aioredis
 from haystack.utils import Secret
 from tests.services.ports import free_port
 
@@ -159,6 +160,16 @@ def test_a_password_in_plain_text_is_never_serialized() -> None:
             store.to_dict()
         assert _PASSWORD not in str(caught.value)
         assert _QUOTED not in str(caught.value)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_client_that_keeps_its_only_connection_is_refused(most: int) -> None:
+    client = aioredis.Redis(max_connections=most, single_connection_client=True)
+    if most > 1:
+        assert RedisToolResultStore(client=client).reference("a") == "redis:haybaler/a"
+    else:
+        with pytest.raises(ConfigurationError, match="only connection"):
+            RedisToolResultStore(client=client)
 
 
 @pytest.mark.parametrize("name", ["password", "sentinel_password"])

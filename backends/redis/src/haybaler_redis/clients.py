@@ -225,7 +225,9 @@ def _most_connections(client: Any) -> int:
         most: int = nodes.connection_kwargs.get("max_connections") or _MOST_BY_DEFAULT
         return most
     most = getattr(client.connection_pool, "max_connections", _MOST_BY_DEFAULT)
-    return max(1, most - keeps_one(client))
+    if most <= keeps_one(client):
+        raise ConfigurationError("`client` keeps its only connection to itself; it needs another one to be used here.")
+    return most - keeps_one(client)
 
 
 def _ignore(features: Features) -> None:

@@ -96,8 +96,10 @@ class AsyncLink:
 
     async def _look_around(self) -> None:
         replaced = await self.run(look_around)
-        await _disconnect(self._replaced)
-        self._replaced[:] = replaced
+        known = list(self._replaced)
+        self._replaced.extend(replaced)
+        await _disconnect(known)  # whoever is cancelled here leaves all of them to the next, or to who closes
+        self._replaced[:] = [node for node in self._replaced if not any(node is other for other in known)]
 
     async def _acquire(self) -> None:
         with suppress(anyio.WouldBlock):
