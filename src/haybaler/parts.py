@@ -23,16 +23,40 @@ class Part(NamedTuple):
 
     :param content: What goes to the store: a text as it is, an image or file as the bytes behind its base64 form.
     :param suffix: The extension for the key, with its dot.
-    :param description: What the pointer says of it.
+    :param block: The block that was an image or file; None for a text.
+    :param preview_chars: How many characters of a text the pointer shows.
     """
 
     content: str | bytes
     suffix: str
-    description: PartDescription
+    block: ImageContent | FileContent | None
+    preview_chars: int
+
+    @property
+    def description(self) -> PartDescription:
+        """What the pointer says of it."""
+        if isinstance(self.content, str):
+            return PartDescription("text", len(self.content), preview=preview_of(self.content, self.preview_chars))
+        return PartDescription(_label(self.block), len(self.content), filename=_filename(self.block))
+
+    @property
+    def shown(self) -> str:
+        """What the pointer shows of it: the beginning of a text, or the name of a file."""
+        return self.content[: self.preview_chars] if isinstance(self.content, str) else _filename(self.block) or ""
 
     def __repr__(self) -> str:
         """Without the content and its preview."""
-        return f"Part({self.suffix!r}, {self.description.size})"
+        return f"Part({self.suffix!r}, {len(self.content)})"
+
+
+def _filename(block: ImageContent | FileContent | None) -> str | None:
+    return block.filename if isinstance(block, FileContent) else None
+
+
+def _label(block: ImageContent | FileContent | None) -> str:
+    if block and block.mime_type and "/" in block.mime_type:  # "text" is what only texts are
+        return block.mime_type
+    return "image" if isinstance(block, ImageContent) else "file"
 
 
 def is_empty(result: ToolCallResult) -> bool:
@@ -85,7 +109,7 @@ def parts_of(result: ToolCallResult, *, preview_chars: int) -> list[Part] | None
     """
     try:
         if isinstance(result.result, str):
-            return [_text_part(result.result, preview_chars)]
+            return [Part(result.result, ".txt", None, preview_chars)]
         return [_part(block, preview_chars) for block in result.result]
     except (binascii.Error, ValueError):
         return None
@@ -93,16 +117,8 @@ def parts_of(result: ToolCallResult, *, preview_chars: int) -> list[Part] | None
 
 def _part(block: Block, preview_chars: int) -> Part:
     if isinstance(block, TextContent):
-        return _text_part(block.text, preview_chars)
-    data = _decoded(_payload(block))
-    filename = block.filename if isinstance(block, FileContent) else None
-    unknown = "image" if isinstance(block, ImageContent) else "file"
-    label = block.mime_type if block.mime_type and "/" in block.mime_type else unknown  # "text" is what only texts are
-    return Part(data, _suffix(filename, block.mime_type), PartDescription(label, len(data), filename=filename))
-
-
-def _text_part(text: str, preview_chars: int) -> Part:
-    return Part(text, ".txt", PartDescription("text", len(text), preview=preview_of(text, preview_chars)))
+        return Part(block.text, ".txt", None, preview_chars)
+    return Part(_decoded(_payload(block)), _suffix(_filename(block), block.mime_type), block, preview_chars)
 
 
 def _decoded(payload: str) -> bytes:

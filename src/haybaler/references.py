@@ -71,22 +71,16 @@ def pointer_text(parts: Sequence[PartDescription], references: Sequence[str]) ->
     return "\n".join([f"Tool result offloaded to {len(lines)} files:", *numbered])
 
 
-def most_bytes_of_pointers(parts: Sequence[PartDescription], references: Sequence[str], *, pointers: int = 1) -> int:
+def most_bytes_of_pointers(shown: Sequence[str], *, parts: int, pointers: int = 1) -> int:
     """
     Bound the size of pointers without making them.
 
-    :param parts: The parts of all their results.
-    :param references: Reference i belongs to part i.
+    :param shown: What they show: references, names of files, previews with or without the mark of a cut.
+    :param parts: How many parts they describe.
     :param pointers: How many pointers there are.
     :returns: Bytes of UTF-8.
     """
-    shown = list(references)
-    for part in parts:
-        if part.filename:
-            shown.append(shortened(part.filename, _FILENAME_CHARS))
-        if part.preview is not None:
-            shown.append(part.preview)
-    return _WORDS * pointers + _WORDS_OF_LINE * len(parts) + most_bytes(shown)
+    return _WORDS * pointers + _WORDS_OF_LINE * parts + most_bytes(shown)
 
 
 def preview_of(text: str, characters: int) -> str | None:

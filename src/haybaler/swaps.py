@@ -88,8 +88,9 @@ class Slot(NamedTuple):
         names = self.tool_names
         if not len(self.parts) == len(names) == len(self.message._content):  # noqa: SLF001 - no public view has all parts
             return None
-        described = [part.description for parts in self.parts.values() for part in parts]
-        return most_bytes_of_pointers(described, references, pointers=len(names)) + most_bytes_of_heads(names)
+        shown = [part.shown for parts in self.parts.values() for part in parts]
+        pointers = most_bytes_of_pointers([*references, *shown], parts=len(shown), pointers=len(names))
+        return pointers + most_bytes_of_heads(names)
 
 
 @dataclass(slots=True)

@@ -227,4 +227,6 @@ def test_a_frame_is_never_larger_than_its_bound(frame: Callable[[str], str], tex
 @example([(PartDescription("x" * 50 + "/" + "y" * 100, 10**15, 90 * WIDEST, 200 * WIDEST), 9 * WIDEST)] * 9)
 def test_a_pointer_is_never_larger_than_its_bound(parts: list[tuple[PartDescription, str]]) -> None:
     described, references = [part for part, _ in parts], [reference for _, reference in parts]
-    assert len(pointer_text(described, references).encode()) <= most_bytes_of_pointers(described, references)
+    shown = [text for part in described for text in (part.filename or "", part.preview or "")]
+    most = most_bytes_of_pointers([*references, *shown], parts=len(described))
+    assert len(pointer_text(described, references).encode()) <= most
