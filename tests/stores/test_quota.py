@@ -2,7 +2,8 @@
 
 import asyncio
 import pickle
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.services.redis_servers import RedisServer
 
-from haybaler.effects import Steps, perform
+from haybaler.effects import Steps, perform, perform_async
 from haybaler.errors import ConfigurationError, ScopeFullError, StoreError, StoreFullError
 from haybaler.stores import quota
 from haybaler.stores.base import BaseToolResultStore
@@ -324,12 +325,75 @@ def test_a_recount_knows_of_room_that_the_server_has_granted_before_this_process
             return {"run/a": before}
 
         assert perform(count.recount(folder, listing))
+        again = perform(count.recount(folder, listing_of(before)))
+        assert (again is None) == is_heard  # what was not heard may have been refused
         if not is_heard:  # rather too much than too little
             room = max(0, min(room, 1000 - before - 600))
         assert perform(count.take(folder, [room + 1], 1000)) == [False]
         if room > 0:
             assert perform(count.take(folder, [room], 1000)) == [True]
         asking.close()
+
+
+def listing_of(total: int) -> Callable[[], Steps[Sizes]]:
+    def listing() -> Steps[Sizes]:
+        yield from ()
+        return {"run/a": total}
+
+    return listing
+
+
+def test_a_count_that_failed_is_made_again_at_once() -> None:
+    def failing() -> Steps[Sizes]:
+        yield from ()
+        raise OSError
+
+    count = LocalCount()
+    assert perform(count.recount("run/", listing_of(90)))
+    assert perform(count.recount("run/", listing_of(90))) is None
+    count.forget("run/")
+    with pytest.raises(OSError):
+        perform(count.recount("run/", failing))
+    assert perform(count.recount("run/", listing_of(80))) == {"run/a": 80}
+
+
+def test_who_cannot_wait_for_the_count_of_another_thread_counts_as_well() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def waiting() -> Steps[Sizes]:
+        yield from ()
+        begun.set()
+        assert go_on.wait(10)
+        return {"run/a": 90}
+
+    count = LocalCount()
+    assert perform(count.recount("run/", listing_of(70)))
+    count.forget("run/")
+    with ThreadPoolExecutor(1) as pool:
+        counting = pool.submit(perform, count.recount("run/", waiting))
+        assert begun.wait(10)
+        assert asyncio.run(perform_async(count.recount("run/", listing_of(80)))) == {"run/a": 80}
+        go_on.set()
+        assert counting.result() == {"run/a": 90}
+
+
+@pytest.mark.anyio
+async def test_room_that_is_made_while_others_count_is_found_by_who_waits_for_them() -> None:
+    class Waiting(Slow):
+        async def _list_async(self, folder: str, after: object) -> EntryPage:
+            page = await super()._list_async(folder, after)
+            begun.set()
+            await go_on.wait()
+            return page
+
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    store = Waiting(max_scope_bytes=100)
+    store.write(key="full", content="x" * 100)
+    writing = [asyncio.create_task(store.write_async(key=str(number), content="x")) for number in range(3)]
+    await begun.wait()
+    store.delete([store.reference("full")])
+    go_on.set()
+    assert await asyncio.gather(*writing) == [store.reference(str(number)) for number in range(3)]
 
 
 def test_two_who_correct_a_counter_at_once_do_not_correct_it_twice(valkey: RedisServer, prefix: str) -> None:
@@ -349,6 +413,9 @@ def test_two_who_correct_a_counter_at_once_do_not_correct_it_twice(valkey: Redis
     ):
         perform(one._scope_count.refund("run/", -900))
         assert perform(one._scope_count.recount("run/", listing_meanwhile))
+        assert perform(other._scope_count.recount("run/", listing)) is None
+        assert perform(one._scope_count.recount("run/", listing))  # the other's was there first
+        assert perform(one._scope_count.recount("run/", listing)) is None
         assert perform(one._scope_count.take("run/", [701], 1000)) == [False]
         assert perform(one._scope_count.take("run/", [700], 1000)) == [True]
 

@@ -95,3 +95,12 @@ def test_policies_see_texts_and_payloads() -> None:
 def test_what_is_shown_of_a_part_has_nothing_of_its_content() -> None:
     shown = list(map(repr, parts_of(result([TextContent("a secret"), IMAGE]), preview_chars=8) or []))
     assert shown == ["Part('.txt', 8)", f"Part('.png', {len(base64.b64decode(IMAGE.base64_image))})"]
+
+
+@pytest.mark.parametrize("preview_chars", [0, 5, 100])
+def test_what_the_bound_of_a_pointer_goes_by_is_what_the_pointer_shows(preview_chars: int) -> None:
+    blocks = [TextContent("a long text"), IMAGE, file("report.pdf", None), file(None, "text/csv")]
+    parts = parts_of(result(blocks), preview_chars=preview_chars) or []
+    assert len(parts) == 4
+    described = [(part.description.preview or part.description.filename or "") for part in parts]
+    assert [part.shown for part in parts] == [text.removesuffix("...") for text in described]
