@@ -114,7 +114,9 @@ def test_threads_share_steps_under_one_name_and_leave_nothing_behind() -> None:
     attempt = Attempt()
     with ThreadPoolExecutor(5) as pool:
         asking = [pool.submit(perform, shared.run(name, lambda name=name: attempt.steps(name))) for name in "aabab"]  # type: ignore[misc]
-        time.sleep(0.1)
+        while not all(each.running() for each in asking):
+            time.sleep(0.001)
+        time.sleep(0.2)  # until each of them waits
         attempt.may_end.set()
         results = [each.result() for each in asking]
     assert sorted(attempt.begun) == ["a", "b"]
