@@ -14,9 +14,8 @@ import pytest
 import redis
 import redis.asyncio as aioredis
 import trustme
-from redis.cache import CacheConfig
 from tests.services.proxy import proxy_to
-from tests.services.redis_servers import REDIS, RedisServer, redis_sentinel, redis_server, until, until_quiet
+from tests.services.redis_servers import RedisServer, redis_sentinel, until, until_quiet
 
 from haybaler.errors import (
     AsyncOnlyStoreError,
@@ -286,20 +285,21 @@ def test_row_5_calls_wait_for_the_connections_that_a_ready_client_has(
     until(lambda: valkey.connections() == 0)
 
 
-def test_a_ready_client_may_answer_from_its_own_memory(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # It only does so with servers from 7.4 on; older ones are able to tell what has changed, too.
-    monkeypatch.setattr("redis.connection.CacheProxyConnection.MIN_ALLOWED_VERSION", "6.0.0")
-    with (
-        redis_server(REDIS) as server,
-        redis.Redis(port=server.port, protocol=3, cache_config=CacheConfig()) as client,
-    ):
+def test_a_ready_client_that_answers_from_its_own_memory_is_used_through_pipelines(
+    valkey: RedisServer, prefix: str
+) -> None:
+    """Where it does so, a single command has to name its keys."""
+    with redis.Redis(port=valkey.port) as client:
         store = RedisToolResultStore(client=client, prefix=prefix)
-        for content in ("a" * 10_000, "b" * 10_000):
-            reference = store.write(key="a", content=content)
-            assert store.read(reference) == asyncio.run(store.read_async(reference)) == content
-            assert store.read_page(reference, offset=1, limit=2).content == content[:2]
-            assert store.stat(reference).bytes == 10_000
-        store.delete([reference])
+        store.write(key="a", content="before")
+        used: list[object] = []
+        client.connection_pool.cache = client.execute_command = lambda *arguments, **_: used.append(arguments)
+        reference = store.write(key="a", content="b" * 10_000)
+        assert store.read(reference) == "b" * 10_000
+        assert store.stat(reference).bytes == 10_000
+        del client.execute_command
+        assert not used
+        client.connection_pool.cache = None
 
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
