@@ -193,6 +193,16 @@ def decides_inline(policy: object) -> bool:
     return bool(vars(type(policy)).get("decides_inline"))
 
 
+def goes_by_tokens(policy: object) -> bool:
+    """
+    Whether a policy is a `TokenOffloadPolicy`.
+
+    :param policy: Any policy.
+    :returns: True if it can be asked as one.
+    """
+    return hasattr(policy, "should_offload_tokens")
+
+
 def _checked(threshold: int) -> int:
     if threshold < 0:
         raise ConfigurationError(f"`threshold` must be at least 0, got {threshold}.")

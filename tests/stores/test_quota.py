@@ -398,10 +398,7 @@ async def test_room_that_is_made_while_others_count_is_found_by_who_waits_for_th
 
 def test_two_who_correct_a_counter_at_once_do_not_correct_it_twice(valkey: RedisServer, prefix: str) -> None:
     """Two stores stand for two processes."""
-
-    def listing() -> Steps[Sizes]:
-        yield from ()
-        return {"run/a": 300}
+    listing = listing_of(300)
 
     def listing_meanwhile() -> Steps[Sizes]:
         assert perform(other._scope_count.recount("run/", listing))
@@ -421,10 +418,7 @@ def test_two_who_correct_a_counter_at_once_do_not_correct_it_twice(valkey: Redis
 
 
 def test_what_is_about_to_be_replaced_by_less_takes_room_until_it_is() -> None:
-    def listing() -> Steps[Sizes]:
-        yield from ()
-        return {"run/a": 90}
-
+    listing = listing_of(90)
     count = LocalCount()
     perform(count.prepare("run/", listing))
     assert perform(count.take("run/", [-30, 10], 100)) == [True, True]

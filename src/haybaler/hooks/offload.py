@@ -27,7 +27,7 @@ from haybaler.lifecycle import run_lifecycle
 from haybaler.offloading import KeyPrefixes, carry_out, slot_for
 from haybaler.parts import payload_of
 from haybaler.planning import OffloadPlan
-from haybaler.policies import AnyOffloadPolicy, decides_inline
+from haybaler.policies import AnyOffloadPolicy, decides_inline, goes_by_tokens
 from haybaler.references import any_read_back, is_offloaded
 from haybaler.serialization import deserialize_parts, serialized
 from haybaler.stores.protocol import AnyToolResultStore
@@ -208,7 +208,7 @@ class ToolResultOffloadHook:
     def _is_chosen(self, result: ToolCallResult, policy: AnyOffloadPolicy, tokens: int, state: State) -> bool:
         name = result.origin.tool_name
         try:
-            if hasattr(policy, "should_offload_tokens"):
+            if goes_by_tokens(policy):
                 chosen = synchronous(policy, "should_offload_tokens")(tool_name=name, tokens=tokens, state=state)
             else:
                 payload = payload_of(result)
@@ -276,7 +276,7 @@ def _least(candidate: _Candidate, counter: RunTokenCounter) -> int:
     """Return the size of a message whose results are text: the exact one for a policy by tokens, else a bound."""
     characters = 0
     for _, result, policy in candidate.results:
-        if hasattr(policy, "should_offload_tokens"):
+        if goes_by_tokens(policy):
             return counter.size(candidate.message)
         characters += len(result.result)
     return counter.at_least(candidate.message, characters)

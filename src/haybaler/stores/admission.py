@@ -9,15 +9,15 @@ from haybaler.errors import ScopeFullError, StoreError
 from haybaler.stores.driver import Content, StoreDriver
 from haybaler.stores.inventory import EntryPage
 from haybaler.stores.limits import size_of
-from haybaler.stores.quota import ScopeCount, room_of
+from haybaler.stores.quota import ScopeCount, Sizes, room_of
 
 Item = tuple[str, Content]
 Outcome = StoreError | None
 Put = Callable[[Sequence[Item]], Effect[list[Outcome]]]
 
-# How often an entry may ask for room: anew after a count that others may have begun before room was made, and after
-# another one.
-_CHANCES = 3
+# How often a scope is counted for one batch that it seems to have no room for: others may have begun the first count
+# before room was made.
+_RECOUNTS = 2
 # Characters whose bytes are counted on the event loop.
 _INLINE = 256 * 1024
 
@@ -67,17 +67,20 @@ class StoreAdmission(StoreDriver):
         """
         listing = partial(self._listed_sizes, folder)
         room: dict[str, int] = {}
-        found = (yield from self._scope_count.prepare(folder, listing)) or {}
-        for chance in range(_CHANCES):
+
+        def take(found: Sizes) -> Steps[None]:
             growth = {path: size - found.get(path, 0) for path, size in sizes.items() if path not in room}
             fits = yield from self._scope_count.take(folder, list(growth.values()), self._max_scope_bytes or 0)
             room.update(compress(growth.items(), fits))
-            if len(room) == len(sizes) or chance + 1 == _CHANCES:
+
+        yield from take((yield from self._scope_count.prepare(folder, listing)) or {})
+        for _ in range(_RECOUNTS):
+            if len(room) == len(sizes):
                 break
-            counted = yield from self._scope_count.recount(folder, listing)
-            if counted is None:
+            found = yield from self._scope_count.recount(folder, listing)
+            if found is None:
                 break
-            found = counted
+            yield from take(found)
         return room
 
     def _listed_sizes(self, folder: str) -> Steps[dict[str, int]]:

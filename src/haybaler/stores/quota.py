@@ -154,24 +154,22 @@ class LocalCount:
             tally.counting += 1
         try:
             found = yield from self._counted(folder, tally, listing)
+            tally.counted = begun
         except BaseException:
             tally.changed = True
             raise
-        else:
-            tally.counted = begun
         finally:
             with self._lock:
                 tally.counting -= 1
         return found
 
-    def _counted(self, folder: str, tally: Tally, listing: Listing) -> Steps[Sizes]:
+    def _counted(self, folder: str, tally: Tally, listing: Listing) -> Steps[Sizes]:  # noqa: ARG002 - for subclasses
         with self._lock:
             pending, taken = tally.pending, tally.taken
         found = yield from listing()
         with self._lock:
             # What was being written meanwhile may or may not have been found; rather too much than too little.
             tally.total = sum(found.values()) + pending + tally.taken - taken
-            self._tallies[folder] = tally
         return found
 
     def _wait(self, tally: Tally, growth: Sequence[int], fits: Sequence[bool]) -> int:
