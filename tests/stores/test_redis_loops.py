@@ -312,11 +312,11 @@ def test_the_connection_that_a_ready_client_keeps_for_single_commands_is_left_to
     store = RedisToolResultStore(client=client, prefix=prefix, ttl=60)
 
     async def use() -> None:
-        await store.warm_up_async()
         used: list[object] = []
         client.execute_command = lambda *arguments, **_: used.append(arguments)
         reference = await store.write_async(key="a", content="b")
         assert await store.read_async(reference) == "b"
+        assert [entry.reference async for entry in store.list_async()] == [reference]
         assert not used
         del client.execute_command
         if colour == "async":

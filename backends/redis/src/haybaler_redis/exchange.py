@@ -8,9 +8,9 @@ import redis.asyncio as aioredis
 from redis.asyncio.cluster import PipelineCommand
 
 from haybaler.effects import Steps
-from haybaler_redis.asking import RAW, ask
+from haybaler_redis.asking import RAW, ask, ask_alone
 from haybaler_redis.commands import Command
-from haybaler_redis.connections import caches, keeps_one, takes_pieces
+from haybaler_redis.connections import takes_pieces
 from haybaler_redis.failures import is_lost
 from haybaler_redis.redirections import followed
 from haybaler_redis.topology import connected
@@ -99,9 +99,8 @@ def _pipelined(client: Any, commands: Sequence[Command]) -> Steps[list[Reply]]:
     packs = takes_pieces(client)
     arguments = [command.arguments if packs else command.in_one_piece() for command in commands]
     try:
-        # A pipeline of one takes a quarter more of the processor's time.
-        if len(arguments) == 1 and not (keeps_one(client) or caches(client)):
-            return [(yield from ask(client.execute_command, *arguments[0], **RAW))]
+        if len(arguments) == 1:
+            return [(yield from ask_alone(client, *arguments[0], **RAW))]
         pipeline = client.pipeline(transaction=False)
         for each in arguments:
             pipeline.execute_command(*each, **RAW)
