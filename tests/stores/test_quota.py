@@ -150,6 +150,13 @@ def test_writing_and_deleting_at_once_never_exceeds_the_bound(bounded: BaseToolR
     assert 850 < held(bounded) <= 1000
 
 
+def test_what_of_a_batch_has_room_takes_it_once_however_often_the_rest_asks(bounded: BaseToolResultStore) -> None:
+    bounded.delete([bounded.write(key="old", content="x")])  # so that another count may find more room
+    outcomes = bounded.write_many([StoreEntry("fits", "x" * 300), StoreEntry("fits not", "x" * 800)])
+    assert [type(outcome) for outcome in outcomes] == [str, ScopeFullError]
+    assert bounded.write(key="rest", content="x" * 700)
+
+
 @pytest.mark.anyio
 async def test_a_scope_that_many_begin_to_write_at_once_is_listed_once() -> None:
     store = Slow(max_scope_bytes=1000)

@@ -20,6 +20,7 @@ from tests.services.redis_servers import RedisServer, redis_sentinel, until, unt
 from haybaler.errors import (
     AsyncOnlyStoreError,
     ConfigurationError,
+    CorruptEntryError,
     NotSerializableError,
     StoreConfigurationError,
     StoreTimeoutError,
@@ -326,6 +327,17 @@ def test_the_connection_that_a_ready_client_keeps_for_single_commands_is_left_to
     if colour == "sync":
         client.close()
     until(lambda: valkey.connections() == 0)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_a_server_refuses_is_an_error_whichever_way_the_command_went(
+    valkey: RedisServer, prefix: str, kept: bool
+) -> None:
+    valkey.client.lpush(f"{prefix}:a", "no text")
+    with redis.Redis(port=valkey.port, single_connection_client=kept) as client:
+        store = RedisToolResultStore(client=client, prefix=prefix)
+        with pytest.raises(CorruptEntryError):
+            store.read(store.reference("a"))
 
 
 def test_row_6_who_waits_too_long_for_a_connection_is_told_so(valkey: RedisServer, prefix: str) -> None:
