@@ -34,6 +34,8 @@ _BINARY = getattr(os, "O_BINARY", 0)
 _READ = os.O_RDONLY | _NOFOLLOW | _BINARY | getattr(os, "O_NONBLOCK", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+# Opens whatever has a name, without touching it: links and FIFOs too, and without the right to read. Not everywhere.
+_HOLD = getattr(os, "O_PATH", 0) and os.O_PATH | _NOFOLLOW
 
 # How a link, a folder, a FIFO or a socket shows where a file or a folder was expected (EMLINK: a link, on FreeBSD).
 _OTHER_KIND = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EMLINK})
@@ -199,6 +201,28 @@ class Folder:
     def status(self, name: str) -> os.stat_result:
         """Return the status of what has the name, without following a link."""
         return os.stat(self._at(name), dir_fd=self._descriptor, follow_symlinks=False)
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[os.stat_result]:
+        """
+        Hold what has the name: until the block ends, no new file gets its inode number, even if it is removed.
+
+        Without that, whoever looks at a file and then removes it by its name may remove a newer one, which got number
+        and name meanwhile. Many file systems give a number that is free again to the next file. Where there is no
+        `O_PATH` (macOS, Windows), the usual ones (APFS, NTFS) do not.
+
+        :param name: Its name.
+        :returns: Its status, without following a link.
+        :raises FileNotFoundError: If nothing has the name.
+        """
+        if not _HOLD or self._descriptor is None:
+            yield self.status(name)
+            return
+        descriptor = os.open(name, _HOLD, dir_fd=self._descriptor)
+        try:
+            yield os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
 
     def has(self, name: str) -> bool:
         """Return whether anything has the name."""

@@ -39,7 +39,11 @@ class SealFolder:
         :param seal: What to say about it.
         """
         try:
-            entries.link(temporary, self._folder, seal.file_name)
+            try:
+                entries.link(temporary, self._folder, seal.file_name)
+            except FileExistsError:  # a file of its own, in a tree that was copied: whoever clears up may remove it
+                self._folder.remove(seal.file_name)
+                entries.link(temporary, self._folder, seal.file_name)
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
@@ -48,7 +52,7 @@ class SealFolder:
 
     def remove(self, seal: Seal) -> None:
         """Remove the seal of a file that never became an entry. One that is not a link may serve another write."""
-        self._folder.remove(seal.file_name)
+        self._remove_alone(seal.file_name)
 
     def exact(self, name: str, data: bytes, inode: int) -> Seal | None:
         """
@@ -86,9 +90,10 @@ class SealFolder:
         :param unlinked: Whether to remove also the seals that are not links, from which that cannot be told.
         """
         for seal in self._of(names):
-            with suppress(FileNotFoundError):
-                if unlinked if seal.inode == UNLINKED else self._folder.status(seal.file_name).st_nlink == 1:
-                    self._folder.remove(seal.file_name)
+            if seal.inode != UNLINKED:
+                self._remove_alone(seal.file_name)
+            elif unlinked:
+                self._folder.remove(seal.file_name)
 
     def clear_all(self, entries: Folder, temporary: str) -> None:
         """
@@ -103,13 +108,10 @@ class SealFolder:
         unfinished = any(name.startswith(temporary) for name in beside)
         for name in names:
             seal = Seal.parse(name)
-            with suppress(FileNotFoundError):
-                if seal is None or seal.inode != UNLINKED:
-                    stays = seal is not None and self._folder.status(name).st_nlink > 1
-                else:
-                    stays = unfinished or seal.name in beside
-                if not stays:
-                    self._folder.remove(name)
+            if seal is not None and seal.inode != UNLINKED:
+                self._remove_alone(name)
+            elif seal is None or not (unfinished or seal.name in beside):
+                self._folder.remove(name)
 
     def clear_strays(self, entries: Folder, is_old: Callable[[os.stat_result], bool]) -> list[int]:
         """
@@ -123,15 +125,16 @@ class SealFolder:
         known = {(seal.name, seal.inode) for seal in seals}
         sizes = []
         for seal in seals:
-            with suppress(FileNotFoundError):
-                status = self._folder.status(seal.file_name)
+            with suppress(FileNotFoundError), self._folder.held(seal.file_name) as status:
                 if seal.inode == UNLINKED:
                     stray = is_old(status) and not entries.has(seal.name)
                 elif status.st_nlink > 1:
                     stray = False
                 else:
-                    # In a tree that was copied, the seals are files of their own, and the only ones.
-                    stray = not entries.has(seal.name) or (seal.name, entries.status(seal.name).st_ino) in known
+                    # In a tree that was copied, the seals are files of their own, and the only ones. Its entries may
+                    # have got the numbers that were theirs before.
+                    inode = entries.status(seal.name).st_ino if entries.has(seal.name) else None
+                    stray = inode is None or (inode != seal.inode and (seal.name, inode) in known)
                 if stray and self._folder.remove(seal.file_name):
                     sizes.append(status.st_size)
         return sizes
@@ -139,6 +142,11 @@ class SealFolder:
     def synchronize(self) -> None:
         """Wait until the seals would survive a loss of power."""
         self._folder.synchronize()
+
+    def _remove_alone(self, file_name: str) -> None:
+        with suppress(FileNotFoundError), self._folder.held(file_name) as status:
+            if status.st_nlink == 1:
+                self._folder.remove(file_name)
 
     def _of(self, names: Collection[str]) -> list[Seal]:
         parsed = map(Seal.parse, self._folder.names())

@@ -32,7 +32,8 @@ class Seal:
     :param size: The size of the file in bytes.
     :param length: The size of the content: characters of text, bytes of binary content.
     :param checksum: The XXH3 of the bytes of the file, as `xxhsum -H3` prints it.
-    :param inode: The file's inode number, so that no two writes have the same seal; `UNLINKED` if it says nothing.
+    :param inode: The file's inode number, so that no two files that exist have the same seal; `UNLINKED` if it says
+        nothing.
     """
 
     name: str
