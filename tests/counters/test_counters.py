@@ -52,7 +52,10 @@ def test_the_estimate_is_haystacks_own(messages: list[ChatMessage], chars_per_to
 @given(messages=conversations())
 def test_the_tokens_are_haystacks_own_wherever_that_does_not_raise(messages: list[ChatMessage]) -> None:
     messages = [message for message in ordinary(messages) if "<|endoftext|>" not in "".join(rendered([message]))]
-    assert TiktokenCounter("cl100k_base").count(messages) == HaystackTiktoken("cl100k_base").count(messages)
+    ours = TiktokenCounter("cl100k_base").count(messages)
+    # Beyond the first slice of text, each may cost a token more.
+    slices = sum(map(len, rendered(messages))) // 50_000
+    assert abs(ours - HaystackTiktoken("cl100k_base").count(messages)) <= slices
 
 
 def test_flat_fees_for_images_and_files_wherever_they_stand() -> None:
