@@ -257,33 +257,28 @@ def is_compaction_product(message: ChatMessage, strategy: str | None = None) -> 
     return compaction_mark(message, strategy) is not None and not (message.tool_calls or message.tool_call_results)
 
 
-def fresh_results(messages: Sequence[ChatMessage]) -> list[int]:
+def fresh_results(messages: Sequence[ChatMessage]) -> dict[int, list[ToolCallResult]]:
     """
     Return the results of the step that has just run, wherever they stand after its calls.
 
     :param messages: The conversation, directly after tools have run.
-    :returns: Indices of the messages that answer the last calls, ascending.
+    :returns: For the index of each message that answers the last calls, ascending: all its results.
     """
-    calls = next((i for i in reversed(range(len(messages))) if messages[i].tool_calls), len(messages))
-    rest = messages[calls:]
-    plainly = _answers_by_id(rest)
-    answers = [index for step in pair(rest).steps for index in step.results] if plainly is None else plainly
-    return [calls + index for index in answers]
-
-
-def _answers_by_id(messages: Sequence[ChatMessage]) -> list[int] | None:
-    """Return the results of the first message's calls, where every id is there and unique, as it nearly always is."""
-    calls = [call.id for message in messages[:1] for call in message.tool_calls]
-    unanswered = set(calls)
-    if not all(calls) or len(unanswered) < len(calls):
-        return None
-    answers = []
-    for index, message in enumerate(messages):
-        results = message.tool_call_results
-        for result in results:
-            if result.origin.id not in unanswered:
-                return None
-            unanswered.remove(result.origin.id)
-        if results:
-            answers.append(index)
-    return answers
+    calls: list[str | None] = []
+    answered: list[str | None] = []
+    answers: dict[int, list[ToolCallResult]] = {}
+    index = len(messages)
+    while index and not calls:
+        index -= 1
+        for part in messages[index]._content:  # noqa: SLF001 - each of the public views goes through all parts
+            if isinstance(part, ToolCall):
+                calls.append(part.id)
+            elif isinstance(part, ToolCallResult):
+                answered.append(part.origin.id)
+                answers.setdefault(index, []).append(part)
+    if not calls:
+        return {}
+    # Nearly always every id is there and unique.
+    if all(calls) and len({*calls}) == len(calls) and len({*answered}) == len(answered) and {*calls} >= {*answered}:
+        return dict(reversed(answers.items()))
+    return {index + place: answers[index + place] for step in pair(messages[index:]).steps for place in step.results}

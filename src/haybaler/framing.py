@@ -150,5 +150,4 @@ def _is_speaking(text: str) -> bool:
 
 
 def _has_any(patterns: Mapping[str, re.Pattern[str]], text: str) -> bool:
-    found = [pattern for word, pattern in patterns.items() if word in text]
-    return any(pattern.search(text) for pattern in found)
+    return bool([word for word, pattern in patterns.items() if word in text and pattern.search(text)])

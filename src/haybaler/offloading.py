@@ -9,14 +9,15 @@ from haystack.dataclasses import ChatMessage, ToolCallResult
 
 from haybaler.effects import Steps, await_effect, in_turn, in_worker
 from haybaler.errors import StoreError
-from haybaler.parts import Part, is_empty, is_text, parts_of
+from haybaler.parts import Part, is_text, parts_of
 from haybaler.planning import OffloadPlan
 from haybaler.prepared import Batch, Ongoing, failure_fields
 from haybaler.run_writes import RunWrites
 from haybaler.stores.names import slug
 from haybaler.stores.outcomes import Outcome
-from haybaler.stores.writing import delete_quietly, write_items
-from haybaler.swaps import Item, Slot
+from haybaler.stores.protocol import StoreEntry
+from haybaler.stores.writing import delete_quietly, write_entries
+from haybaler.swaps import Slot
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,6 @@ _INLINE_ITEMS = 100
 def slot_for(
     message: ChatMessage,
     index: int,
-    tokens: int,
     *,
     results: Mapping[int, ToolCallResult],
     store: Any,
@@ -46,29 +46,27 @@ def slot_for(
 
     :param message: The message.
     :param index: Its place in the conversation.
-    :param tokens: Its size.
-    :param results: What is to be replaced: results by their places among the message's results.
+    :param results: What is to be replaced: results that are not empty, by their places among the message's.
     :param store: Where they would go; only whether it holds bytes is looked at.
     :param key_prefixes: What the keys of each result begin with.
     :param preview_chars: How many characters of each text the pointer shows.
     :param meta: What is added to the metadata beside the references.
     :returns: The slot, or None if nothing of the message can or should be stored.
     """
-    parts: dict[int, list[Part]] = {}
-    items: list[Item] = []
+    parts: list[Part] = []
     for place, result in results.items():
-        if is_empty(result):
-            continue
-        own = _storable_parts(result, store, preview_chars)
-        if own is None:
-            return None
         prefix = key_prefixes.draw(result.origin.tool_name)
-        if len(own) == 1:
-            items.append((prefix + own[0].suffix, own[0].content))
-        else:
-            items += [(f"{prefix}_{n}{part.suffix}", part.content) for n, part in enumerate(own)]
-        parts[place] = own
-    return Slot(index, message, tokens, parts, items, meta) if parts else None
+        is_storable = is_text(result) or getattr(store, "supports_binary_content", False)
+        own = parts_of(result, place, prefix=prefix, preview_chars=preview_chars) if is_storable else None
+        if own is None:
+            logger.warning(
+                "A result with image or file content stays in the conversation: the store does not hold binary "
+                "content, or the content cannot be decoded.",
+                extra={"tool": result.origin.tool_name, "store": type(store).__name__},
+            )
+            return None
+        parts += own
+    return Slot(index, message, results, parts, meta) if parts else None
 
 
 class KeyPrefixes:
@@ -99,22 +97,8 @@ class KeyPrefixes:
         return self._of_tools[tool_name] + self._randoms.pop()
 
 
-def _storable_parts(result: ToolCallResult, store: Any, preview_chars: int) -> list[Part] | None:
-    parts = None
-    if is_text(result) or getattr(store, "supports_binary_content", False):
-        parts = parts_of(result, preview_chars=preview_chars)
-    if not parts:
-        logger.warning(
-            "A result with image or file content stays in the conversation: the store does not hold binary content, "
-            "or the content cannot be decoded.",
-            extra={"tool": result.origin.tool_name, "store": type(store).__name__},
-        )
-        return None
-    return parts
-
-
 def carry_out(
-    plan: OffloadPlan, store: Any, *, timeout: float | None, first: list[Item] | None = None
+    plan: OffloadPlan, store: Any, *, timeout: float | None, first: list[Part] | None = None
 ) -> Steps[list[ChatMessage] | None]:
     """
     Write what a plan chooses, batch by batch, and return the new conversation.
@@ -132,13 +116,14 @@ def carry_out(
     quick = first is not None
     try:
         while first or not plan.is_complete:
-            items = first or (yield from (in_turn if quick else in_worker)(plan.next_batch))
+            parts = first or (yield from (in_turn if quick else in_worker)(plan.next_batch))
             first = None
-            if items:
+            if parts:
                 done.clear()
-                outcomes = yield from await_effect(write_items(store, items, timeout=timeout, done=done))
+                entries = [StoreEntry(part.key, part.content) for part in parts]
+                outcomes = yield from await_effect(write_entries(store, entries, timeout=timeout, done=done))
                 # Behind what other runs have to choose: their writes should begin, the pointers are not urgent.
-                if quick or (plan.is_predictable and len(items) <= _INLINE_ITEMS):
+                if quick or (plan.is_predictable and len(parts) <= _INLINE_ITEMS):
                     yield from in_turn(plan.settle, outcomes)
                 else:  # there are many, or the pointers are made and sized only now; both takes its time
                     yield from in_worker(plan.settle, outcomes)

@@ -19,18 +19,20 @@ _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}\Z")
 
 class Part(NamedTuple):
     """
-    One content block of a result.
+    One content block of a result, on its way to the store.
 
-    :param content: What goes to the store: a text as it is, an image or file as the bytes behind its base64 form.
-    :param suffix: The extension for the key, with its dot.
-    :param block: The block that was an image or file; None for a text.
+    :param key: The key to be written under.
+    :param content: What is written: a text as it is, an image or file as the bytes behind its base64 form.
+    :param place: The place of the result among its message's.
     :param preview_chars: How many characters of a text the pointer shows.
+    :param block: The block that was an image or file; None for a text.
     """
 
+    key: str
     content: str | bytes
-    suffix: str
-    block: ImageContent | FileContent | None
+    place: int
     preview_chars: int
+    block: ImageContent | FileContent | None = None
 
     @property
     def description(self) -> PartDescription:
@@ -45,8 +47,8 @@ class Part(NamedTuple):
         return self.content[: self.preview_chars] if isinstance(self.content, str) else _filename(self.block) or ""
 
     def __repr__(self) -> str:
-        """Without the content and its preview."""
-        return f"Part({self.suffix!r}, {len(self.content)})"
+        """Without the content, its preview, and the key, which nobody else should know."""
+        return f"Part({type(self.content).__name__}, {len(self.content)})"
 
 
 def _filename(block: ImageContent | FileContent | None) -> str | None:
@@ -99,26 +101,30 @@ def _payload(block: Block) -> str:
     return block.base64_image if isinstance(block, ImageContent) else block.base64_data
 
 
-def parts_of(result: ToolCallResult, *, preview_chars: int) -> list[Part] | None:
+def parts_of(result: ToolCallResult, place: int, *, prefix: str, preview_chars: int) -> list[Part] | None:
     """
     Take a result apart.
 
     :param result: The result.
+    :param place: Its place among its message's results.
+    :param prefix: What the key of each part begins with. A number follows, if there are several, and an extension.
     :param preview_chars: How many characters of each text the pointer shows.
     :returns: One part for each block, in order; None if a base64 payload cannot be decoded.
     """
+    if isinstance(result.result, str):
+        return [Part(f"{prefix}.txt", result.result, place, preview_chars)]
+    prefixes = [prefix] if len(result.result) == 1 else [f"{prefix}_{n}" for n in range(len(result.result))]
     try:
-        if isinstance(result.result, str):
-            return [Part(result.result, ".txt", None, preview_chars)]
-        return [_part(block, preview_chars) for block in result.result]
+        return [_part(block, place, own, preview_chars) for own, block in zip(prefixes, result.result, strict=True)]
     except (binascii.Error, ValueError):
         return None
 
 
-def _part(block: Block, preview_chars: int) -> Part:
+def _part(block: Block, place: int, prefix: str, preview_chars: int) -> Part:
     if isinstance(block, TextContent):
-        return Part(block.text, ".txt", None, preview_chars)
-    return Part(_decoded(_payload(block)), _suffix(_filename(block), block.mime_type), block, preview_chars)
+        return Part(f"{prefix}.txt", block.text, place, preview_chars)
+    suffix = _suffix(_filename(block), block.mime_type)
+    return Part(prefix + suffix, _decoded(_payload(block)), place, preview_chars, block)
 
 
 def _decoded(payload: str) -> bytes:

@@ -5,14 +5,16 @@ Nothing here does I/O. A plan gives batches of items to write and takes the outc
 talks to the store.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from haystack.dataclasses import ChatMessage
 
 from haybaler.conversation import Step, pair
 from haybaler.errors import StoreError, StoreUnavailableError
+from haybaler.parts import Part
 from haybaler.slices import in_slices
-from haybaler.swaps import Item, Slot, Swap, fates
+from haybaler.swaps import Slot, Swap, fates
 
 
 def unprotected_results(messages: Sequence[ChatMessage], keep_steps: int) -> list[int]:
@@ -26,6 +28,28 @@ def unprotected_results(messages: Sequence[ChatMessage], keep_steps: int) -> lis
     steps: Sequence[Step] = pair(messages).steps
     protected = {index for step in steps[-keep_steps:] for index in step.results}
     return [i for i, message in enumerate(messages) if message.tool_call_results and i not in protected]
+
+
+class Bounds(Protocol):
+    """What a counter can say of a message without counting it."""
+
+    def most_tokens(self, size: int) -> int | None:
+        """
+        Bound a message from above.
+
+        :param size: The bytes of the message as counters render it.
+        :returns: Tokens; None if that is not known.
+        """
+        ...
+
+    def least_tokens(self, characters: int) -> int | None:
+        """
+        Bound a message from below.
+
+        :param characters: The length of its text, or of a part of it.
+        :returns: Tokens; None if that is not known.
+        """
+        ...
 
 
 class OffloadPlan:
@@ -43,9 +67,9 @@ class OffloadPlan:
     :param predict: The reference that a key will have; None where the store cannot say. The key itself then stands in
         when a pointer is sized. Where it raises a `StoreError`, the result stays, as after a failed write.
     :param minimum_gain: How many tokens the slots have to save together where that does not cover the surplus, given
-        the index of the first; otherwise nothing is written. None if any saving will do.
-    :param most_tokens: Bounds the tokens of a message by its bytes, or gives None. Pointers that are smaller than their
-        results in any case are then made by `settle`, after the write; and the slots' sizes may be bounds from below.
+        the index of the first; otherwise nothing is written. None if any saving will do, as without a surplus.
+    :param bounds: Tells where a pointer is smaller than its result in any case. Neither has to be counted then, and
+        the pointer is made by `settle`, after the write. Only without a surplus; None to count everything.
     """
 
     def __init__(
@@ -57,7 +81,7 @@ class OffloadPlan:
         size: Callable[[ChatMessage], int],
         predict: Callable[[str], str] | None,
         minimum_gain: Callable[[int], float] | None = None,
-        most_tokens: Callable[[int], int | None] | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
         self.messages = list(messages)
         self.changed = False
@@ -67,7 +91,7 @@ class OffloadPlan:
         self._slots = iter(slots)
         self._surplus = surplus
         self._minimum_gain = minimum_gain
-        self._most_tokens = most_tokens
+        self._bounds = bounds
         self._size = size
         self._predict = predict or str
         self.is_predictable = predict is not None
@@ -79,50 +103,59 @@ class OffloadPlan:
         """Whether there is nothing more to write: the surplus is saved, no candidate is left, or the store is away."""
         return self._hopeless or self._exhausted or (self._surplus is not None and self._surplus <= 0)
 
-    def next_batch(self) -> list[Item]:
+    def next_batch(self) -> list[Part]:
         """
         Choose what is to be written next.
 
-        :returns: Keys and contents; empty when no candidate would save anything.
+        :returns: The parts with their keys; empty when no candidate would save anything.
         """
-        self._batch = []
-        missing = self._surplus
+        self._batch = self._all_that_save() if self._surplus is None else self._enough(self._surplus)
+        return [part for swap in self._batch for part in swap.slot.parts]
+
+    def _all_that_save(self) -> list[Swap]:
+        swaps = list(self._candidates())
+        if self._are_smaller(swaps):
+            return swaps
+        return [swap for swap in swaps if self._are_smaller([swap]) or self._saving(swap) > 0]
+
+    def _enough(self, missing: int) -> list[Swap]:
+        batch = []
         gain = 0
-        while missing is None or missing > 0:
-            slot = next(self._slots, None)
-            if slot is None:
-                self._exhausted = True
-                break
-            try:
-                swap = Swap(slot, [self._predict(key) for key, _ in slot.items])
-            except StoreError as error:
-                self.failures.append((slot, error))
-                continue
+        candidates = self._candidates()
+        while gain < missing and (swap := next(candidates, None)) is not None:
             saving = self._saving(swap)
             if saving > 0:
-                self._batch.append(swap)
+                batch.append(swap)
                 gain += saving
-                missing = None if missing is None else missing - saving
-        if self._exhausted and not self.changed and self._is_too_little(gain):
-            self._batch = []
-        return [item for swap in self._batch for item in swap.slot.items]
+        is_enough = gain >= missing or self.changed or not self._is_too_little(batch, gain)
+        return batch if is_enough else []
+
+    def _candidates(self) -> Iterator[Swap]:
+        for slot in self._slots:
+            try:
+                references = [self._predict(part.key) for part in slot.parts]
+            except StoreError as error:
+                self.failures.append((slot, error))
+            else:
+                yield Swap(slot, references)
+        self._exhausted = True
+
+    def _are_smaller(self, swaps: Sequence[Swap]) -> bool:
+        """Whether each pointer is smaller than its result by the bounds: the largest than the smallest."""
+        if self._bounds is None:
+            return False
+        known = [bounds for swap in swaps if (bounds := swap.slot.bounds(swap.references)) is not None]
+        if len(known) < len(swaps) or not known:
+            return False
+        most = self._bounds.most_tokens(max([size for _, size in known]))
+        least = self._bounds.least_tokens(min(known)[0])
+        return most is not None and least is not None and most < least
 
     def _saving(self, swap: Swap) -> int:
-        """Return how many tokens the pointer saves, or at least saves if that is known without making it."""
-        if self._most_tokens is not None and (size := swap.slot.most_bytes(swap.references)) is not None:
-            most = self._most_tokens(size)
-            if most is not None and most < swap.slot.tokens:
-                return swap.slot.tokens - most
-        return self._exact_saving(swap)
+        return self._size(swap.slot.message) - self._size(swap.pointer)
 
-    def _exact_saving(self, swap: Swap) -> int:
-        tokens = swap.slot.tokens if self._most_tokens is None else self._size(swap.slot.message)
-        return tokens - self._size(swap.pointer)
-
-    def _is_too_little(self, gain: int) -> bool:
-        if self._minimum_gain is None or not self._batch:
-            return False
-        return gain < self._minimum_gain(self._batch[0].slot.place)
+    def _is_too_little(self, batch: Sequence[Swap], gain: int) -> bool:
+        return bool(batch) and self._minimum_gain is not None and gain < self._minimum_gain(batch[0].slot.place)
 
     def references_in_flight(self) -> list[str]:
         """
@@ -149,7 +182,7 @@ class OffloadPlan:
         """
         Apply the outcomes of the last batch.
 
-        :param outcomes: Outcome i belongs to item i of the batch: a reference, or why it was not stored.
+        :param outcomes: Outcome i belongs to part i of the batch: a reference, or why it was not stored.
         """
         errors: list[StoreError] = []
         for fate in in_slices(fates(self._batch, outcomes)):
@@ -170,7 +203,7 @@ class OffloadPlan:
     def _swap(self, swap: Swap, references: list[str]) -> None:
         if swap.references != references:
             swap = Swap(swap.slot, references)
-            if self._exact_saving(swap) <= 0:
+            if self._saving(swap) <= 0:
                 self.orphans.extend(references)
                 return
         self._put(swap)
@@ -180,4 +213,4 @@ class OffloadPlan:
         self.messages[swap.slot.place] = swap.pointer
         self.changed = True
         if self._surplus is not None:
-            self._surplus -= self._exact_saving(swap)
+            self._surplus -= self._saving(swap)

@@ -7,8 +7,9 @@ from typing import Any
 
 from haybaler.errors import StoreError
 from haybaler.stores.outcomes import Outcome
+from haybaler.stores.protocol import StoreEntry
 from haybaler.stores.unwritten import Contents
-from haybaler.stores.writing import CLEAN_UP_SECONDS, delete_quietly, write_items
+from haybaler.stores.writing import CLEAN_UP_SECONDS, delete_quietly, write_entries
 from haybaler.swaps import Slot, Swap, fates
 
 
@@ -53,7 +54,7 @@ class Batch:
     What is to be written behind a run's back. Making one of many swaps takes its time.
 
     :param swaps: The swaps that the run's conversation has, or is about to get.
-    :param store: Where their items go; it tells references before.
+    :param store: Where their parts go; it tells references before.
     :param timeout: Seconds for the write; None for as long as the store takes.
     :param ongoing: Where the batch is listed while it is written.
     """
@@ -63,12 +64,12 @@ class Batch:
         self.store = store
         self.ongoing = ongoing
         self._timeout = timeout
-        items = [item for swap in swaps for item in swap.slot.items]
+        entries = [StoreEntry(part.key, part.content) for swap in swaps for part in swap.slot.parts]
         self.references = [reference for swap in swaps for reference in swap.references]
         self.contents: Contents = {
-            reference: content for reference, (_, content) in zip(self.references, items, strict=True)
+            reference: entry.content for reference, entry in zip(self.references, entries, strict=True)
         }
-        self.write = write_items(store, items, timeout=timeout).run_async
+        self.write = write_entries(store, entries, timeout=timeout).run_async
 
     def only(self, swaps: Sequence[Swap]) -> "Batch":
         """
@@ -110,7 +111,7 @@ class Judged:
         Judge the outcomes of a batch.
 
         :param swaps: Its swaps.
-        :param outcomes: Outcome i belongs to item i.
+        :param outcomes: Outcome i belongs to part i.
         :returns: What became of it.
         """
         judged = cls()

@@ -1,10 +1,10 @@
 """The text that stands in the conversation for a stored result, and the marks in a message's metadata."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from haystack.dataclasses import ChatMessage, ToolCallResult
+from haystack.dataclasses import ChatMessage
 
 from haybaler.framing import framed, framed_where_needed, most_bytes, shortened
 
@@ -21,7 +21,8 @@ _LABEL = re.compile(
 )
 # As long as file systems let a name be.
 _FILENAME_CHARS = 255
-# More than the rest of a pointer has: the words around its lines, and in a line the number, label, size and words.
+# More than the rest of a pointer has: the words around its lines and, as counters render it, the words around the name
+# of its tool; and in a line the number, label, size and words.
 _WORDS = 100
 _WORDS_OF_LINE = 300
 
@@ -56,15 +57,13 @@ class PartDescription(NamedTuple):
         return where if self.preview is None else f"{where}. Preview: {framed_where_needed(self.preview)}"
 
 
-def pointer_text(parts: Sequence[PartDescription], references: Sequence[str]) -> str:
+def pointer_text(lines: Sequence[str]) -> str:
     """
     Return what replaces a result in the conversation.
 
-    :param parts: The parts of the result, in order.
-    :param references: Reference i belongs to part i.
-    :returns: One line for a single part, otherwise a numbered line for each.
+    :param lines: The line that describes each part of the result, in order.
+    :returns: The line itself for a single part, otherwise a numbered line for each.
     """
-    lines = [part.line(reference) for part, reference in zip(parts, references, strict=True)]
     if len(lines) == 1:
         return f"Tool result offloaded to {lines[0]}"
     numbered = [f"{number}. {line}" for number, line in enumerate(lines, start=1)]
@@ -73,9 +72,9 @@ def pointer_text(parts: Sequence[PartDescription], references: Sequence[str]) ->
 
 def most_bytes_of_pointers(shown: Sequence[str], *, parts: int, pointers: int = 1) -> int:
     """
-    Bound the size of pointers without making them.
+    Bound the size of pointers as counters render them, without making them.
 
-    :param shown: What they show: references, names of files, previews with or without the mark of a cut.
+    :param shown: What they show: references, names of files and tools, previews with or without the mark of a cut.
     :param parts: How many parts they describe.
     :param pointers: How many pointers there are.
     :returns: Bytes of UTF-8.
@@ -137,14 +136,4 @@ def is_read_back(message: ChatMessage) -> bool:
     :param message: Any message.
     :returns: True if one of its results comes from such a tool.
     """
-    return any_read_back(message.tool_call_results)
-
-
-def any_read_back(results: Iterable[ToolCallResult]) -> bool:
-    """
-    Whether haybaler's own tools read one of several results back.
-
-    :param results: Results of tools.
-    :returns: True if one of them comes from such a tool.
-    """
-    return not READ_BACK_TOOL_NAMES.isdisjoint([result.origin.tool_name for result in results])
+    return any(result.origin.tool_name in READ_BACK_TOOL_NAMES for result in message.tool_call_results)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from haystack.dataclasses import ChatMessage, ToolCallResult
 from haystack.dataclasses.chat_message import ChatMessageContentT
 
-from haybaler.counters.rendering import most_bytes_of_heads
 from haybaler.errors import StoreError, StoreTimeoutError
 from haybaler.parts import Part
 from haybaler.references import (
@@ -16,8 +15,6 @@ from haybaler.references import (
     offloaded_references,
     pointer_text,
 )
-
-Item = tuple[str, str | bytes]  # a key and the content to be stored under it
 
 
 def with_results(message: ChatMessage, texts: dict[int, str], meta: dict[str, Any]) -> ChatMessage:
@@ -34,7 +31,7 @@ def with_results(message: ChatMessage, texts: dict[int, str], meta: dict[str, An
     for part in message._content:  # noqa: SLF001 - there is no public way to the parts in their order
         if isinstance(part, ToolCallResult):
             if place in texts:
-                part = ToolCallResult(result=texts[place], origin=part.origin, error=part.error)  # noqa: PLW2901
+                part = ToolCallResult(texts[place], part.origin, part.error)  # noqa: PLW2901
             place += 1
         content.append(part)
     return replace(message, _content=content, _meta={**message.meta, **meta})
@@ -46,51 +43,51 @@ class Slot(NamedTuple):
 
     :param place: Its place in the conversation.
     :param message: The message.
-    :param tokens: Its size, or less where a plan only needs to know that a pointer is smaller.
-    :param parts: For the place of each result that is replaced, the result's parts.
-    :param items: What is to be written; item i belongs to part i, counted through all results.
+    :param results: The results that are replaced, by their places among the message's results, in order.
+    :param parts: Their parts, which are to be written, in the same order.
     :param meta: What is added to the metadata beside the references.
     """
 
     place: int
     message: ChatMessage
-    tokens: int
-    parts: dict[int, list[Part]]
-    items: list[Item]
+    results: Mapping[int, ToolCallResult]
+    parts: list[Part]
     meta: Mapping[str, Any] | None = None
 
     @property
     def tool_names(self) -> list[str]:
         """The tools whose results are replaced."""
-        return [result.origin.tool_name for result in self.message.tool_call_results]
+        return [result.origin.tool_name for result in self.results.values()]
 
     def replaced(self, references: Sequence[str]) -> ChatMessage:
         """
         Return the message with pointers in place of its results.
 
-        :param references: Reference i belongs to item i.
+        :param references: Reference i belongs to part i.
         :returns: The new message.
         """
-        remaining = iter(references)
-        texts = {
-            place: pointer_text([part.description for part in parts], [next(remaining) for _ in parts])
-            for place, parts in self.parts.items()
-        }
+        lines: dict[int, list[str]] = {}
+        for part, reference in zip(self.parts, references, strict=True):
+            lines.setdefault(part.place, []).append(part.description.line(reference))
+        texts = {place: pointer_text(of_result) for place, of_result in lines.items()}
         return with_results(self.message, texts, {**(self.meta or {}), OFFLOADED_META: list(references)})
 
-    def most_bytes(self, references: Sequence[str]) -> int | None:
+    def bounds(self, references: Sequence[str]) -> tuple[int, int] | None:
         """
-        Bound the size of the message with pointers, as counters render it, without making it.
+        Bound the size of the message, as it is and with pointers, as counters render it, without making either.
 
-        :param references: Reference i belongs to item i.
-        :returns: Bytes of UTF-8; None if something stays in the message that is no pointer.
+        :param references: Reference i belongs to part i.
+        :returns: The characters that it has at least as it is, and the bytes of UTF-8 that it has at most with
+            pointers; None if something stays in the message that is no pointer.
         """
-        names = self.tool_names
-        if not len(self.parts) == len(names) == len(self.message._content):  # noqa: SLF001 - no public view has all parts
+        if len(self.results) < len(self.message._content):  # noqa: SLF001 - no public view has all parts
             return None
-        shown = [part.shown for parts in self.parts.values() for part in parts]
-        pointers = most_bytes_of_pointers([*references, *shown], parts=len(shown), pointers=len(names))
-        return pointers + most_bytes_of_heads(names)
+        shown = [*references, *self.tool_names]
+        characters = 0
+        for part in self.parts:
+            shown.append(part.shown)
+            characters += len(part.content) if isinstance(part.content, str) else 0
+        return characters, most_bytes_of_pointers(shown, parts=len(self.parts), pointers=len(self.results))
 
 
 @dataclass(slots=True)
@@ -99,7 +96,7 @@ class Swap:
     A message and the pointer that takes its place.
 
     :param slot: The message, and what of it goes into the store.
-    :param references: The references that are expected of the store; reference i belongs to item i of the slot.
+    :param references: The references that are expected of the store; reference i belongs to part i of the slot.
     """
 
     slot: Slot
@@ -138,14 +135,17 @@ def fates(swaps: Iterable[Swap], outcomes: Sequence[str | StoreError]) -> Iterat
     """
     Tell what became of each swap of a batch.
 
-    :param swaps: The swaps, in the order in which their items were written.
-    :param outcomes: Outcome i belongs to item i of the batch: a reference, or why it was not stored.
+    :param swaps: The swaps, in the order in which their parts were written.
+    :param outcomes: Outcome i belongs to part i of the batch: a reference, or why it was not stored.
     :returns: Fate i belongs to swap i.
     """
     end = 0
     for swap in swaps:
-        start, end = end, end + len(swap.slot.items)
-        own = outcomes[start:end]
+        start, end = end, end + len(swap.slot.parts)
+        own = list(outcomes[start:end])
+        if own == swap.references:
+            yield Fate(swap, swap.references, None)
+            continue
         written = [outcome for outcome in own if isinstance(outcome, str)]
         failures = [outcome for outcome in own if isinstance(outcome, StoreError)]
         yield Fate(swap, written, failures[0] if failures else None)

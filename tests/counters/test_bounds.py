@@ -51,26 +51,34 @@ results = st.builds(
 
 def test_what_stands_beside_the_results_has_no_bound() -> None:
     message = answer(ToolCall("fetch", {}), "x" * 400)
-    parts = {0: parts_of(message.tool_call_results[0], preview_chars=10) or []}
-    assert Slot(0, message, 0, parts, []).most_bytes(["reference"]) is not None
+    results = {0: message.tool_call_results[0]}
+    parts = parts_of(results[0], 0, prefix="", preview_chars=10) or []
+    assert Slot(0, message, results, parts).bounds(["reference"]) is not None
     beside = replace(message, _content=[*message.tool_call_results, TextContent("said " * 1_000)])
-    assert Slot(0, beside, 0, parts, []).most_bytes(["reference"]) is None
+    assert Slot(0, beside, results, parts).bounds(["reference"]) is None
 
 
 @given(st.lists(results, min_size=1, max_size=3), st.integers(0, 30), texts)
 @example([ToolCallResult("", ToolCall("\U0001f676" * 500, {}), error=True)], 0, "")
-def test_a_message_with_pointers_is_never_larger_than_its_bound(
+def test_a_message_and_its_pointers_are_never_beyond_their_bounds(
     given_results: list[ToolCallResult], preview_chars: int, reference: str
 ) -> None:
     message = ChatMessage(_role=answer(ToolCall("fetch", {}), "").role, _content=list(given_results))
-    parts = {place: parts_of(result, preview_chars=preview_chars) or [] for place, result in enumerate(given_results)}
-    references = [reference] * sum(map(len, parts.values()))
-    slot = Slot(0, message, 0, parts, [])
-    most = slot.most_bytes(references)
-    assert most is not None
+    replaced = dict(enumerate(given_results))
+    parts = [
+        part
+        for place, result in replaced.items()
+        for part in parts_of(result, place, prefix="", preview_chars=preview_chars) or []
+    ]
+    references = [reference] * len(parts)
+    slot = Slot(0, message, replaced, parts)
+    bounds = slot.bounds(references)
+    assert bounds is not None
+    least, most = bounds
+    assert len("".join(rendered([message]))) >= least
     assert bytes_of(slot.replaced(references)) <= most
-    del parts[0]
-    assert Slot(0, message, 0, parts, []).most_bytes([]) is None  # the first result stays, whatever its size
+    del replaced[0]
+    assert Slot(0, message, replaced, parts).bounds(references) is None  # the first result stays, whatever its size
 
 
 def test_a_subclass_says_it_anew() -> None:
@@ -85,10 +93,9 @@ def test_a_subclass_says_it_anew() -> None:
         def least_tokens(self, characters: int) -> int:
             return 2 * super().least_tokens(characters)
 
-    message = answer(ToolCall("fetch", {}), "x" * 400)
-    assert RunTokenCounter(ApproximateTokenCounter()).at_least(message, 400) == 100
-    assert RunTokenCounter(Doubled()).at_least(message, 400) == Doubled().count([message]) > 200
-    assert RunTokenCounter(DoubledAndSaid()).at_least(message, 400) == 200
+    assert RunTokenCounter(ApproximateTokenCounter()).least_tokens(400) == 100
+    assert RunTokenCounter(Doubled()).least_tokens(400) is None
+    assert RunTokenCounter(DoubledAndSaid()).least_tokens(400) == 200
     assert RunTokenCounter(ApproximateTokenCounter()).most_tokens(400) == 100
     assert RunTokenCounter(Doubled()).most_tokens(400) is None
     assert RunTokenCounter(DoubledAndSaid()).most_tokens(400) == 200
@@ -117,7 +124,7 @@ def test_what_is_no_bound_is_not_taken_for_one_and_ends_no_run(said: Any) -> Non
     methods = {"count": lambda self, messages, tools=None: 1, "most_tokens": said, "least_tokens": said}
     counter = RunTokenCounter(type("Own", (), methods)())
     assert counter.most_tokens(400) is None
-    assert counter.at_least(answer(ToolCall("fetch", {}), "x" * 400), 400) == 1
+    assert counter.least_tokens(400) is None
 
 
 def test_after_a_failure_the_bound_is_that_of_the_estimate() -> None:
@@ -140,5 +147,5 @@ def test_in_the_scale_of_the_provider_there_is_no_bound() -> None:
     perform(counter.sizes([message]))
     perform(counter.learn([message], 1_000))
     assert counter.size(message) > 500
-    assert counter.at_least(message, 400) == counter.size(message)
+    assert counter.least_tokens(400) is None
     assert counter.most_tokens(400) is None

@@ -31,9 +31,11 @@ QUOTES = set("\"'`\u2018\u2019\u201c\u201d\u201e\u2033\u275d\u275e\uff02\uff07\U
 
 
 def pointer(*blocks: TextContent | FileContent | ImageContent, at: str = REFERENCE) -> str:
-    parts = parts_of(ToolCallResult(list(blocks), ToolCall("fetch", {}), error=False), preview_chars=10_000)
+    parts = parts_of(
+        ToolCallResult(list(blocks), ToolCall("fetch", {}), error=False), 0, prefix="", preview_chars=10_000
+    )
     assert parts is not None
-    return pointer_text([part.description for part in parts], [at for _ in parts])
+    return pointer_text([part.description.line(at) for part in parts])
 
 
 def only_line(text: str) -> dict[str, str]:

@@ -227,9 +227,9 @@ def test_a_pointer_has_nothing_in_it_but_its_parts(preview: str, filename: str, 
         FileContent(base64_data="QUJD", mime_type=mime_type, filename=filename, validation=False),
         ImageContent(base64_image="QUJD", mime_type=mime_type, validation=False),
     ]
-    parts = parts_of(ToolCallResult(blocks, ToolCall("x", {}), error=False), preview_chars=1_000)
+    parts = parts_of(ToolCallResult(blocks, ToolCall("x", {}), error=False), 0, prefix="", preview_chars=1_000)
     assert parts is not None
-    text = pointer_text([part.description for part in parts], [reference] * 3)
+    text = pointer_text([part.description.line(reference) for part in parts])
     first, *lines = text.split("\n")
     assert first == "Tool result offloaded to 3 files:"
     found = [only_line(line) for line in lines]

@@ -199,8 +199,10 @@ def test_calls_and_results_that_a_compaction_changed_are_not_its_products() -> N
 def test_fresh_results_are_those_of_the_last_calls_wherever_they_stand() -> None:
     b, c = call(call_id="b"), call("search")
     messages = [*STEP, USER, calling(b, c), SYSTEM, answer(c, "C"), answer(A, "stray"), answer(b, "B"), USER]
-    assert fresh_results(messages) == [5, 7]
-    assert fresh_results([USER]) == fresh_results([]) == []
+    fresh = fresh_results(messages)
+    assert list(fresh) == [5, 7]
+    assert fresh == {index: messages[index].tool_call_results for index in fresh}
+    assert fresh_results([USER]) == fresh_results([]) == {}
 
 
 def test_text_in_a_tool_message_survives_the_loss_of_its_result() -> None:
@@ -229,4 +231,5 @@ _CALLS = st.builds(call, st.sampled_from(["fetch", "search"]), st.sampled_from([
 def test_fresh_results_are_the_answers_to_the_last_calls_as_pairing_finds_them(messages: list[ChatMessage]) -> None:
     last = max((index for index, message in enumerate(messages) if message.tool_calls), default=len(messages))
     found = [last + index for step in pair(messages[last:]).steps for index in step.results]
-    assert fresh_results(messages) == found
+    assert list(fresh_results(messages)) == found
+    assert fresh_results(messages) == {index: messages[index].tool_call_results for index in found}

@@ -24,27 +24,40 @@ def file(filename: str | None, mime_type: str | None, data: str = PNG) -> FileCo
 
 
 def test_a_text_stays_as_it_is() -> None:
-    parts = parts_of(result("a\r\n\x00\ud800"), preview_chars=2)
+    parts = parts_of(result("a\r\n\x00\ud800"), 0, prefix="", preview_chars=2)
     assert parts is not None
-    assert [(p.content, p.suffix, p.description.size) for p in parts] == [("a\r\n\x00\ud800", ".txt", 5)]
+    assert [(p.content, p.key, p.description.size) for p in parts] == [("a\r\n\x00\ud800", ".txt", 5)]
 
 
 def test_each_block_becomes_a_part_in_order() -> None:
-    parts = parts_of(result([TextContent("x"), IMAGE, TextContent("")]), preview_chars=0)
+    parts = parts_of(result([TextContent("x"), IMAGE, TextContent("")]), 0, prefix="", preview_chars=0)
     assert parts is not None
     assert [p.content for p in parts] == ["x", base64.b64decode(PNG), ""]
 
 
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        ("x", ["key.txt"]),
+        ([TextContent("x")], ["key.txt"]),
+        ([TextContent("x"), IMAGE, file("a.csv", None)], ["key_0.txt", "key_1.png", "key_2.csv"]),
+    ],
+)
+def test_the_parts_of_one_result_are_numbered_if_there_are_several(content: Any, keys: list[str]) -> None:
+    parts = parts_of(result(content), 3, prefix="key", preview_chars=0)
+    assert [(p.key, p.place) for p in parts or []] == [(key, 3) for key in keys]
+
+
 @given(st.binary())
 def test_bytes_come_back_from_base64(data: bytes) -> None:
-    parts = parts_of(result([file(None, None, base64.b64encode(data).decode())]), preview_chars=0)
+    parts = parts_of(result([file(None, None, base64.b64encode(data).decode())]), 0, prefix="", preview_chars=0)
     assert parts is not None
     assert parts[0].content == data
 
 
 @pytest.mark.parametrize("payload", ["no base64!", "abc", "QQ==QQ==", "QUJD\n", "QQ=", "é"])
 def test_what_cannot_be_decoded_is_not_taken_apart(payload: str) -> None:
-    assert parts_of(result([TextContent("x"), file(None, None, payload)]), preview_chars=0) is None
+    assert parts_of(result([TextContent("x"), file(None, None, payload)]), 0, prefix="", preview_chars=0) is None
 
 
 @pytest.mark.parametrize(
@@ -66,9 +79,9 @@ def test_what_cannot_be_decoded_is_not_taken_apart(payload: str) -> None:
 def test_the_extension_comes_from_the_name_then_from_the_type(
     filename: str | None, mime_type: str | None, suffix: str
 ) -> None:
-    parts = parts_of(result([file(filename, mime_type)]), preview_chars=0)
+    parts = parts_of(result([file(filename, mime_type)]), 0, prefix="", preview_chars=0)
     assert parts is not None
-    assert parts[0].suffix == suffix
+    assert parts[0].key == suffix
 
 
 @pytest.mark.parametrize(
@@ -93,14 +106,14 @@ def test_policies_see_texts_and_payloads() -> None:
 
 
 def test_what_is_shown_of_a_part_has_nothing_of_its_content() -> None:
-    shown = list(map(repr, parts_of(result([TextContent("a secret"), IMAGE]), preview_chars=8) or []))
-    assert shown == ["Part('.txt', 8)", f"Part('.png', {len(base64.b64decode(IMAGE.base64_image))})"]
+    shown = list(map(repr, parts_of(result([TextContent("a secret"), IMAGE]), 0, prefix="", preview_chars=8) or []))
+    assert shown == ["Part(str, 8)", f"Part(bytes, {len(base64.b64decode(IMAGE.base64_image))})"]
 
 
 @pytest.mark.parametrize("preview_chars", [0, 5, 100])
 def test_what_the_bound_of_a_pointer_goes_by_is_what_the_pointer_shows(preview_chars: int) -> None:
     blocks = [TextContent("a long text"), IMAGE, file("report.pdf", None), file(None, "text/csv")]
-    parts = parts_of(result(blocks), preview_chars=preview_chars) or []
+    parts = parts_of(result(blocks), 0, prefix="", preview_chars=preview_chars) or []
     assert len(parts) == 4
     described = [(part.description.preview or part.description.filename or "") for part in parts]
     assert [part.shown for part in parts] == [text.removesuffix("...") for text in described]

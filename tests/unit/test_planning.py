@@ -1,7 +1,10 @@
 """Which results are replaced, decided and applied without a store."""
 
+from dataclasses import replace
+from typing import NamedTuple
+
 import pytest
-from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.dataclasses import ChatMessage, TextContent, ToolCall
 from tests.compactors.conversations import answer, several
 
 from haybaler.errors import StoreError, StoreTimeoutError, StoreUnavailableError
@@ -19,10 +22,34 @@ def step(number: int, text: str = TEXT) -> list[ChatMessage]:
 
 
 def slot(index: int, message: ChatMessage, *, parts: int = 1) -> Slot:
-    described = parts_of(message.tool_call_results[0], preview_chars=0)
+    [result] = message.tool_call_results
+    described = parts_of(result, 0, prefix="", preview_chars=0)
     assert described is not None
-    items = [(f"key{index}_{part}", described[0].content) for part in range(parts)]
-    return Slot(index, message, size(message), {0: described * parts}, items)
+    own = [described[0]._replace(key=f"key{index}_{part}") for part in range(parts)]
+    return Slot(index, message, {0: result}, own)
+
+
+class Said(NamedTuple):
+    """Bounds that are the same for every message."""
+
+    least: int | None
+    most: int | None
+
+    def most_tokens(self, size: int) -> int | None:
+        return self.most
+
+    def least_tokens(self, characters: int) -> int | None:
+        return self.least
+
+
+class OneEach:
+    """Bounds of a counter whose tokens are characters, or bytes."""
+
+    def most_tokens(self, size: int) -> int:
+        return size
+
+    def least_tokens(self, characters: int) -> int:
+        return characters
 
 
 def size(message: ChatMessage) -> int:
@@ -42,7 +69,7 @@ def plan(surplus: int | None = None, *, predictable: bool = True, parts: int = 1
 
 def test_slots_are_taken_until_the_surplus_is_covered_and_no_further() -> None:
     one = plan(1)
-    assert [key for key, _ in one.next_batch()] == ["key1_0"]
+    assert [part.key for part in one.next_batch()] == ["key1_0"]
     saving = 1000 - len("Tool result offloaded to text (1000 characters) at 'at/key1_0'")
     assert len(plan(saving).next_batch()) == 1
     assert len(plan(saving + 1).next_batch()) == 2
@@ -83,43 +110,72 @@ def test_a_pointer_is_sized_beforehand_unless_it_is_smaller_in_any_case(most: in
         return size(message)
 
     slots = [slot(index, MESSAGES[index]) for index in RESULTS]
-    chosen = OffloadPlan(MESSAGES, slots, surplus=None, size=noted, predict=str, most_tokens=lambda _: most)
-    items = chosen.next_batch()
-    assert len(items) == 3
+    chosen = OffloadPlan(MESSAGES, slots, surplus=None, size=noted, predict=str, bounds=Said(1000, most))
+    keys = [part.key for part in chosen.next_batch()]
+    assert len(keys) == 3
     assert len(pointers) == sized
-    assert chosen.references_in_flight() == [key for key, _ in items]
-    chosen.settle([key for key, _ in items])
-    assert [chosen.messages[index].meta[OFFLOADED_META] for index in RESULTS] == [[key] for key, _ in items]
+    assert chosen.references_in_flight() == keys
+    chosen.settle(list(keys))
+    assert [chosen.messages[index].meta[OFFLOADED_META] for index in RESULTS] == [[key] for key in keys]
     assert all(size(chosen.messages[index]) < 1000 for index in RESULTS)
 
 
-@pytest.mark.parametrize("least", [0, 100, 501, 1000])
+@pytest.mark.parametrize("least", [0, 100, 501, 1000, None])
 @pytest.mark.parametrize("most", [500, 5000, None])
-def test_a_size_that_is_only_a_bound_never_decides_against_a_pointer(least: int, most: int | None) -> None:
-    slots = [slot(index, MESSAGES[index])._replace(tokens=least) for index in RESULTS]
-    chosen = OffloadPlan(MESSAGES, slots, surplus=None, size=size, predict=str, most_tokens=lambda _: most)
+def test_bounds_never_decide_against_a_pointer(least: int | None, most: int | None) -> None:
+    slots = [slot(index, MESSAGES[index]) for index in RESULTS]
+    chosen = OffloadPlan(MESSAGES, slots, surplus=None, size=size, predict=str, bounds=Said(least, most))
     assert len(chosen.next_batch()) == 3
 
 
-def test_a_size_that_is_only_a_bound_never_decides_for_a_pointer_that_is_larger() -> None:
-    small = slot(1, MESSAGES[1])._replace(tokens=1)
+def test_bounds_that_meet_never_decide_for_a_pointer_that_is_larger() -> None:
     chosen = OffloadPlan(
         MESSAGES,
-        [small],
+        [slot(1, MESSAGES[1])],
         surplus=None,
         size=lambda message: 10 if message is MESSAGES[1] else 11,
         predict=str,
-        most_tokens=lambda _: 20,
+        bounds=Said(20, 20),
     )
     assert chosen.next_batch() == []
 
 
+def test_one_small_result_has_the_bounds_decide_on_each_of_its_neighbours_alone() -> None:
+    texts = ["x" * 5_000, "short", "y" * 5_000]
+    messages = [message for number, text in enumerate(texts) for message in step(number, text)]
+    slots = [slot(index, messages[index]) for index in RESULTS]
+    counted: list[ChatMessage] = []
+
+    def noted(message: ChatMessage) -> int:
+        counted.append(message)
+        return size(message)
+
+    chosen = OffloadPlan(messages, slots, surplus=None, size=noted, predict=str, bounds=OneEach())
+    assert [part.key for part in chosen.next_batch()] == ["key1_0", "key5_0"]
+    assert [len(str(message.tool_call_results[0].result)) < 100 for message in counted] == [True, True]
+
+
+def test_what_stands_beside_a_result_is_counted_whatever_the_bounds_of_its_neighbours() -> None:
+    beside = replace(MESSAGES[3], _content=[*MESSAGES[3]._content, TextContent("said")])
+    slots = [slot(1, MESSAGES[1]), slot(3, beside)]
+    counted: list[ChatMessage] = []
+
+    def noted(message: ChatMessage) -> int:
+        counted.append(message)
+        return size(message)
+
+    chosen = OffloadPlan(MESSAGES, slots, surplus=None, size=noted, predict=str, bounds=Said(1000, 1))
+    assert len(chosen.next_batch()) == 2
+    assert counted[0] is beside
+    assert len(counted) == 2
+
+
 def test_a_pointer_with_another_reference_than_expected_is_sized_although_the_expected_one_was_smaller() -> None:
     chosen = OffloadPlan(
-        MESSAGES, [slot(1, MESSAGES[1])], surplus=None, size=size, predict=None, most_tokens=lambda _: 500
+        MESSAGES, [slot(1, MESSAGES[1])], surplus=None, size=size, predict=None, bounds=Said(1000, 500)
     )
-    [(key, _)] = chosen.next_batch()
-    long = f"{key}{'/' * 1000}"
+    [part] = chosen.next_batch()
+    long = f"{part.key}{'/' * 1000}"
     chosen.settle([long])
     assert not chosen.changed
     assert chosen.orphans == [long]
@@ -130,7 +186,7 @@ def test_the_next_candidate_takes_the_place_of_a_failed_write() -> None:
     chosen.next_batch()
     chosen.settle([StoreError("refused")])
     assert not chosen.is_complete
-    assert [key for key, _ in chosen.next_batch()] == ["key3_0"]
+    assert [part.key for part in chosen.next_batch()] == ["key3_0"]
     chosen.settle(["at/key3_0"])
     assert [index for index, message in enumerate(chosen.messages) if message is not MESSAGES[index]] == [3]
     assert [(failed.place, str(error)) for failed, error in chosen.failures] == [(1, "refused")]
@@ -211,9 +267,11 @@ def frugal(surplus: int, minimum: int) -> tuple[OffloadPlan, list[int]]:
         asked.append(first)
         return minimum
 
-    *slots, last = (slot(index, MESSAGES[index]) for index in RESULTS)
-    slots.append(last._replace(tokens=last.tokens - 500))
-    plan = OffloadPlan(MESSAGES, slots, surplus=surplus, size=size, predict=str, minimum_gain=minimum_gain)
+    def sized(message: ChatMessage) -> int:
+        return size(message) - (500 if message is MESSAGES[RESULTS[-1]] else 0)
+
+    slots = [slot(index, MESSAGES[index]) for index in RESULTS]
+    plan = OffloadPlan(MESSAGES, slots, surplus=surplus, size=sized, predict=str, minimum_gain=minimum_gain)
     return plan, asked
 
 
@@ -243,7 +301,7 @@ def test_what_replaces_failed_writes_has_to_save_enough_only_if_nothing_was_writ
     plan, _ = frugal(2 * SAVING, SAVING + 1)
     plan.next_batch()
     plan.settle([StoreError("refused"), "key3_0"])
-    assert [key for key, _ in plan.next_batch()] == ["key5_0"]
+    assert [part.key for part in plan.next_batch()] == ["key5_0"]
     plan, asked = frugal(2 * SAVING, SAVING + 1)
     plan.next_batch()
     plan.settle([StoreError("refused")] * 2)

@@ -28,10 +28,10 @@ CALL = ToolCall("fetch", {})
 
 
 def pointer(*blocks: TextContent | ImageContent | FileContent, preview_chars: int = 200, at: str = "ref") -> str:
-    parts = parts_of(ToolCallResult(list(blocks), CALL, error=False), preview_chars=preview_chars)
+    parts = parts_of(ToolCallResult(list(blocks), CALL, error=False), 0, prefix="", preview_chars=preview_chars)
     assert parts is not None
     references = [f"{at}{number}" for number in range(len(parts))]
-    return pointer_text([part.description for part in parts], references)
+    return pointer_text([part.description.line(at) for part, at in zip(parts, references, strict=True)])
 
 
 def image(mime_type: str | None = "image/png") -> ImageContent:
@@ -229,4 +229,5 @@ def test_a_pointer_is_never_larger_than_its_bound(parts: list[tuple[PartDescript
     described, references = [part for part, _ in parts], [reference for _, reference in parts]
     shown = [text for part in described for text in (part.filename or "", part.preview or "")]
     most = most_bytes_of_pointers([*references, *shown], parts=len(described))
-    assert len(pointer_text(described, references).encode()) <= most
+    lines = [part.line(reference) for part, reference in parts]
+    assert len(pointer_text(lines).encode()) <= most

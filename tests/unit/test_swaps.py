@@ -23,7 +23,7 @@ def test_assuming_a_batch_swaps_what_a_confirmed_one_would_have() -> None:
     for surplus in (1, 1_000, None):
         swaps, messages = assumed(surplus)
         confirmed = plan(surplus)
-        confirmed.settle([f"at/{key}" for key, _ in confirmed.next_batch()])
+        confirmed.settle([f"at/{part.key}" for part in confirmed.next_batch()])
         assert messages == confirmed.messages
         assert [swap.slot.place for swap in swaps] == [n for n, m in enumerate(messages) if OFFLOADED_META in m.meta]
         assert [swap.references for swap in swaps] == [messages[swap.slot.place].meta[OFFLOADED_META] for swap in swaps]

@@ -16,6 +16,7 @@ from haybaler.errors import ConfigurationError
 from haybaler.hooks.context import MINIMUM_GAIN_CONTEXT_KEY, RESULT_STORE_CONTEXT_KEY, RUN_WRITES_CONTEXT_KEY
 from haybaler.interop import optional_method
 from haybaler.offloading import KeyPrefixes, carry_out, hand_over, slot_for
+from haybaler.parts import is_empty
 from haybaler.planning import OffloadPlan, unprotected_results
 from haybaler.prepared import Ongoing
 from haybaler.references import COMPACTION_META, compaction_mark, is_offloaded, is_read_back
@@ -135,8 +136,11 @@ class ToolResultOffloadCompactor(SteppedCompactor):
         return slot_for(
             message,
             index,
-            tokens,
-            results={n: r for n, r in enumerate(message.tool_call_results) if self.offload_errors or not r.error},
+            results={
+                place: result
+                for place, result in enumerate(message.tool_call_results)
+                if not is_empty(result) and (self.offload_errors or not result.error)
+            },
             store=self.store,
             key_prefixes=key_prefixes,
             preview_chars=self.preview_chars,

@@ -41,16 +41,6 @@ def _answer(result: ToolCallResult) -> tuple[str, ...]:
     return (head, result.result) if isinstance(result.result, str) else (head, *map(_stand_in, result.result))
 
 
-def most_bytes_of_heads(tool_names: Sequence[str]) -> int:
-    """
-    Bound the size of what is rendered before the answers of tools, with the line breaks.
-
-    :param tool_names: The tool of each answer.
-    :returns: Bytes of UTF-8.
-    """
-    return len("[tool: (error)] \n") * len(tool_names) + 4 * len("".join(tool_names))
-
-
 def _spoken(message: ChatMessage, role: str) -> Iterator[tuple[str, ...]]:
     for reasoning in message.reasonings:
         yield f"[{role} thinks] ", reasoning.reasoning_text

@@ -176,16 +176,14 @@ class RunTokenCounter:
         """
         return None if self._learned.is_scaled else self._counter.most_tokens(size)
 
-    def at_least(self, message: ChatMessage, characters: int) -> int:
+    def least_tokens(self, characters: int) -> int | None:
         """
-        Size one message from below, without counting it if its counter says what a text has at least.
+        Bound what a message has at least, without counting it.
 
-        :param message: The message; short, for it may be counted.
         :param characters: The length of its text, or of a part of it.
-        :returns: Tokens: the size itself, or less.
+        :returns: Tokens; None if that is not known.
         """
-        least = None if self._learned.is_scaled else self._counter.least_tokens(characters)
-        return self.size(message) if least is None else least
+        return None if self._learned.is_scaled else self._counter.least_tokens(characters)
 
     def tools_size(self, tools: ToolsType | None) -> Steps[int]:
         """
@@ -209,6 +207,8 @@ class RunTokenCounter:
 
         :param messages: The conversation as it is now.
         """
+        if not (self._sizes or self._judged or self._learned.has_figures):
+            return  # as in a run that no counter has been asked in
         kept = {id(message) for message in messages}
         self._sizes = {key: sized for key, sized in self._sizes.items() if key in kept}
         self._judged = {key: size for key, size in self._judged.items() if key in kept}
@@ -257,15 +257,21 @@ class RunTokenCounter:
             for message in messages:
                 tokens = await self._counter.count_async([message], None)
                 self._sizes[id(message)] = _Sized(message, tokens)
-        elif self.is_little(messages):
+        elif self.counts_inline(len(messages), 0) and is_short(messages, self._counter.inline_chars):
             await run_in_turn(self._count_each, messages)
         else:
             await run_in_worker(self._count_each, messages)
 
-    def is_little(self, messages: Sequence[ChatMessage]) -> bool:
-        """Whether messages can be counted where the caller is, within a few milliseconds."""
-        is_quick = bool(self._counter.counts_inline) and len(messages) <= INLINE_MESSAGES
-        return is_quick and is_short(messages, self._counter.inline_chars)
+    def counts_inline(self, messages: int, characters: int) -> bool:
+        """
+        Whether messages with nothing but text can be counted where the caller is, within a few milliseconds.
+
+        :param messages: How many they are.
+        :param characters: The length of their text.
+        :returns: False also if the counter does not say.
+        """
+        is_quick = messages <= INLINE_MESSAGES and bool(self._counter.counts_inline)
+        return is_quick and characters <= self._counter.inline_chars
 
     def to_dict(self) -> dict[str, Any]:
         """

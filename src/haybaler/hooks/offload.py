@@ -1,7 +1,7 @@
 """The hook that moves fresh tool results into a store before the model sees them."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -21,18 +21,17 @@ from haybaler.errors import ConfigurationError
 from haybaler.hooks.carrying import is_carrying
 from haybaler.hooks.context import own_store, run_store
 from haybaler.hooks.record import RunRecord
-from haybaler.hooks.strategies import PolicyTable, Strategies, key_from_text, key_to_text
-from haybaler.interop import describe, synchronous
+from haybaler.hooks.strategies import PolicyTable, Rule, Strategies, key_from_text, key_to_text
+from haybaler.interop import called, describe
 from haybaler.lifecycle import run_lifecycle
 from haybaler.offloading import KeyPrefixes, carry_out, slot_for
-from haybaler.parts import payload_of
+from haybaler.parts import Part, is_empty, payload_of
 from haybaler.planning import OffloadPlan
-from haybaler.policies import AnyOffloadPolicy, decides_inline, goes_by_tokens
-from haybaler.references import any_read_back, is_offloaded
+from haybaler.references import READ_BACK_TOOL_NAMES, is_offloaded
 from haybaler.serialization import deserialize_parts, serialized
 from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.writing import predictor
-from haybaler.swaps import Item, Slot
+from haybaler.swaps import Slot
 from haybaler.tools import bind_tools
 
 logger = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ logger = logging.getLogger(__name__)
 # For choosing on the event loop, the work on one result as that of counting so many characters, without its preview.
 _RESULT_CHARS = 500
 
-_Result = tuple[int, ToolCallResult, AnyOffloadPolicy]  # its place among the message's results, and its policy
+_Result = tuple[int, ToolCallResult, Rule]  # its place among the message's results, and what decides on it
 
 
 class _Candidate(NamedTuple):
@@ -55,7 +54,7 @@ class _Work:
     store: Any
     counter: RunTokenCounter
     plan: OffloadPlan | None = None
-    batch: list[Item] | None = None  # the plan's first, if it has been chosen
+    batch: list[Part] | None = None  # the plan's first, if it has been chosen
 
     @property
     def messages(self) -> list[ChatMessage]:
@@ -129,7 +128,9 @@ class ToolResultOffloadHook:
         work = yield from in_turn(self._work, state)
         if work.plan is None and not work.candidates:
             return
-        plan = work.plan or self._plan(state, work, (yield from work.counter.sizes(work.messages)))
+        if work.plan is None:
+            yield from work.counter.sizes(work.messages)
+        plan = work.plan or self._plan(state, work)
         rewritten = yield from carry_out(plan, work.store, timeout=self.write_timeout, first=work.batch)
         if rewritten is None:
             work.counter.keep_at_most(state.data["messages"])
@@ -143,61 +144,66 @@ class ToolResultOffloadHook:
         if self._policies.strategies != self.offload_strategies:  # somebody has changed them
             self._policies = PolicyTable(self.offload_strategies)
         messages: list[ChatMessage] = state.data.get("messages") or []
-        fresh = fresh_results(messages)
-        found = [_Candidate(place, messages[place], self._eligible(messages[place])) for place in fresh]
-        candidates = [candidate for candidate in found if candidate.results]
+        fresh = fresh_results(messages).items()
+        candidates = [
+            _Candidate(place, messages[place], eligible)
+            for place, results in fresh
+            if (eligible := self._eligible(messages[place], results))
+        ]
         own = run_store(state)
         store = self.store if own is None else own  # a store with a length is false while it is empty
         work = _Work(candidates, store, RunRecord.of(state).counter(self.token_counter))
         if candidates and self._is_quick(work):
             # Other runs have to choose as well: what can wait until the writes have begun does.
-            sizes = [_least(candidate, work.counter) for candidate in candidates]
-            work.plan = self._plan(state, work, sizes, most_tokens=work.counter.most_tokens)
+            work.plan = self._plan(state, work, bounds=work.counter)
             work.batch = work.plan.next_batch()
             work.candidates = []  # they are in the plan now, and many runs may be waiting for their writes
         return work
 
-    def _plan(
-        self, state: State, work: _Work, sizes: Sequence[int], most_tokens: Callable[[int], int | None] | None = None
-    ) -> OffloadPlan:
+    def _plan(self, state: State, work: _Work, bounds: RunTokenCounter | None = None) -> OffloadPlan:
         return OffloadPlan(
             state.data["messages"],
-            self._slots(state, work, sizes),
+            self._slots(state, work),
             surplus=None,
             size=work.counter.size,
             predict=predictor(work.store),
-            most_tokens=most_tokens,
+            bounds=bounds,
         )
 
-    def _eligible(self, message: ChatMessage) -> list[_Result]:
-        results = message.tool_call_results
-        if is_offloaded(message) or any_read_back(results):
-            return []
-        return [
-            (place, result, policy)
-            for place, result in enumerate(results)
-            if (self.offload_errors or not result.error)
-            and (policy := self._policies.policy_for(result.origin.tool_name)) is not None
-        ]
+    def _eligible(self, message: ChatMessage, results: Sequence[ToolCallResult]) -> list[_Result]:
+        eligible: list[_Result] = []
+        if is_offloaded(message):
+            return eligible
+        for place, result in enumerate(results):
+            name = result.origin.tool_name
+            if name in READ_BACK_TOOL_NAMES:
+                return []
+            rule = self._policies.rule_for(name)
+            if rule is not None and (self.offload_errors or not result.error) and not is_empty(result):
+                eligible.append((place, result, rule))
+        return eligible
 
     def _is_quick(self, work: _Work) -> bool:
-        """Whether there are few results, with nothing to decode, and nobody's code that might wait for something."""
-        results = [each for candidate in work.candidates for each in candidate.results]
-        return (
-            len(results) * (_RESULT_CHARS + self.preview_chars) <= INLINE_CHARS
-            and all(isinstance(result.result, str) and decides_inline(policy) for _, result, policy in results)
-            and work.counter.is_little(work.messages)
-        )
+        """Whether there are few short texts and nothing else, and nobody's code that might wait for something."""
+        count = characters = 0
+        for _, message, results in work.candidates:
+            if len(results) < len(message._content):  # noqa: SLF001 - no public view has all parts
+                return False
+            for _, result, rule in results:
+                if not rule.inline or not isinstance(result.result, str):
+                    return False
+                count += 1
+                characters += len(result.result)
+        is_little = count * (_RESULT_CHARS + self.preview_chars) <= INLINE_CHARS
+        return is_little and work.counter.counts_inline(len(work.candidates), characters)
 
-    def _slots(self, state: State, work: _Work, sizes: Sequence[int]) -> Iterator[Slot]:
+    def _slots(self, state: State, work: _Work) -> Iterator[Slot]:
         key_prefixes = KeyPrefixes(str(state.data.get("step_count") or 0))
-        for candidate, tokens in zip(work.candidates, sizes, strict=True):
-            chosen = {n: r for n, r, policy in candidate.results if self._is_chosen(r, policy, tokens, state)}
+        for place, message, results in work.candidates:
             slot = slot_for(
-                candidate.message,
-                candidate.place,
-                tokens,
-                results=chosen,
+                message,
+                place,
+                results={n: r for n, r, rule in results if self._is_chosen(r, rule, message, state, work.counter)},
                 store=work.store,
                 key_prefixes=key_prefixes,
                 preview_chars=self.preview_chars,
@@ -205,15 +211,15 @@ class ToolResultOffloadHook:
             if slot is not None:
                 yield slot
 
-    def _is_chosen(self, result: ToolCallResult, policy: AnyOffloadPolicy, tokens: int, state: State) -> bool:
-        name = result.origin.tool_name
+    def _is_chosen(
+        self, result: ToolCallResult, rule: Rule, message: ChatMessage, state: State, counter: RunTokenCounter
+    ) -> bool:
+        name, policy = result.origin.tool_name, rule.policy
         try:
-            if goes_by_tokens(policy):
-                chosen = synchronous(policy, "should_offload_tokens")(tool_name=name, tokens=tokens, state=state)
-            else:
-                payload = payload_of(result)
-                chosen = synchronous(policy, "should_offload")(tool_name=name, result=payload, state=state)
-            return bool(chosen)
+            if rule.by_tokens:
+                tokens = counter.size(message)
+                return bool(called(policy, "should_offload_tokens", tool_name=name, tokens=tokens, state=state))
+            return bool(called(policy, "should_offload", tool_name=name, result=payload_of(result), state=state))
         except Exception as error:  # noqa: BLE001 - one policy must not end the run
             logger.warning(
                 "An offload policy failed; the result stays in the conversation.",
@@ -270,16 +276,6 @@ class ToolResultOffloadHook:
         deserialize_parts({"init_parameters": policies}, *policies)
         data["init_parameters"]["offload_strategies"] = {key_from_text(key): policy for key, policy in policies.items()}
         return default_from_dict(cls, data)
-
-
-def _least(candidate: _Candidate, counter: RunTokenCounter) -> int:
-    """Return the size of a message whose results are text: the exact one for a policy by tokens, else a bound."""
-    characters = 0
-    for _, result, policy in candidate.results:
-        if goes_by_tokens(policy):
-            return counter.size(candidate.message)
-        characters += len(result.result)
-    return counter.at_least(candidate.message, characters)
 
 
 def _warn_of_agents_without_the_store(state: State) -> None:

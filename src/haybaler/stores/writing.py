@@ -11,7 +11,7 @@ import anyio
 from haybaler.effects import Effect
 from haybaler.errors import StoreError, StoreTimeoutError
 from haybaler.interop import asynchronous, has_synchronous, method
-from haybaler.stores.driver import Content, write_failure
+from haybaler.stores.driver import write_failure
 from haybaler.stores.outcomes import Outcome, has, write_async, write_now
 from haybaler.stores.protocol import StoreEntry
 from haybaler.stores.unwritten import Contents
@@ -46,9 +46,9 @@ def predictor(store: Any) -> Callable[[str], str] | None:
     return predict
 
 
-def write_items(
+def write_entries(
     store: Any,
-    items: Sequence[tuple[str, Content]],
+    entries: Sequence[StoreEntry],
     *,
     timeout: float | None = None,
     done: dict[int, Outcome] | None = None,
@@ -57,19 +57,18 @@ def write_items(
     Write a batch in the best way the store has: its own batches, else single writes side by side.
 
     :param store: A store with `write` or `write_async`, or with haybaler's whole protocol.
-    :param items: Keys and contents.
+    :param entries: What to write.
     :param timeout: Seconds after which asynchronous callers stop waiting; None to wait as long as the store does.
-    :param done: Gets the outcome of each item, by its index, as soon as it is known, for whoever is interrupted.
-    :returns: An effect whose outcome i belongs to item i: a reference, or why it was not stored. It raises only when
+    :param done: Gets the outcome of each entry, by its index, as soon as it is known, for whoever is interrupted.
+    :returns: An effect whose outcome i belongs to entry i: a reference, or why it was not stored. It raises only when
         it is cancelled.
     """
-    entries = [StoreEntry(key, content) for key, content in items]
     known: dict[int, Outcome] = {} if done is None else done
     return Effect(partial(write_now, store, entries, known), partial(_write_async, store, entries, timeout, known))
 
 
 async def _write_async(
-    store: Any, entries: list[StoreEntry], seconds: float | None, done: dict[int, Outcome]
+    store: Any, entries: Sequence[StoreEntry], seconds: float | None, done: dict[int, Outcome]
 ) -> list[Outcome]:
     if seconds is None:
         return await write_async(store, entries, _writer, done)

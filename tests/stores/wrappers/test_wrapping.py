@@ -28,7 +28,7 @@ from haybaler import (
 from haybaler.errors import AsyncOnlyStoreError, ConfigurationError, CorruptEntryError, NotSerializableError
 from haybaler.stores.inventory import SweepReport
 from haybaler.stores.protocol import DeletedScope
-from haybaler.stores.writing import predictor, write_items
+from haybaler.stores.writing import predictor, write_entries
 from haybaler.testing import Fault, FaultyStore
 from haybaler.testing.access import Access
 
@@ -212,8 +212,11 @@ def test_what_is_wrapped_may_have_some_of_the_methods(check: Check, build: Build
 
 @of({**WRAPPERS, **TOWERS})
 def test_a_wrapper_is_written_to_as_any_other_store(build: Build) -> None:
+    contents: dict[str, Any] = {"a": LONG, "b": b"bytes", "c": None}
+
     def run(native: bool) -> Any:
-        effect = write_items(build(lambda name: InMemoryToolResultStore()), [("a", LONG), ("b", b"bytes"), ("c", None)])  # type: ignore[list-item]
+        entries = [StoreEntry(key, content) for key, content in contents.items()]
+        effect = write_entries(build(lambda name: InMemoryToolResultStore()), entries)
         return asyncio.run(_awaited(effect)) if native else effect.run()
 
     for native in (False, True):
