@@ -112,6 +112,21 @@ def test_of_two_tuples_with_a_name_the_first_decides(colour: Colour) -> None:
     assert log == ["first"]
 
 
+@pytest.mark.parametrize("patterns", [("?*", "*"), ("*", "?*"), ("*", "**"), ("???", "*"), ("*", "???")])
+def test_of_two_patterns_with_equally_many_literals_the_first_decides(
+    colour: Colour, patterns: tuple[str, str]
+) -> None:
+    log: list[str] = []
+    offload(colour, step(("web", LONG)), SyncStore(), {pattern: Named(log, pattern) for pattern in patterns})
+    assert log == [patterns[0]]
+
+
+def test_no_policy_is_asked_about_an_empty_result(colour: Colour) -> None:
+    log: list[str] = []
+    offload(colour, step(("web", ""), ("web", LONG)), SyncStore(), {"*": Named(log, "asked")})
+    assert log == ["asked"]
+
+
 def test_strategies_may_be_changed_between_steps(colour: Colour) -> None:
     log: list[str] = []
     strategies: dict[str | tuple[str, ...], Any] = {"web": Named(log, "before")}

@@ -128,9 +128,10 @@ class ToolResultOffloadHook:
         work = yield from in_turn(self._work, state)
         if work.plan is None and not work.candidates:
             return
-        if work.plan is None:
+        plan = work.plan
+        if plan is None:
             yield from work.counter.sizes(work.messages)
-        plan = work.plan or self._plan(state, work)
+            plan = self._plan(state, work)
         rewritten = yield from carry_out(plan, work.store, timeout=self.write_timeout, first=work.batch)
         if rewritten is None:
             work.counter.keep_at_most(state.data["messages"])
