@@ -16,6 +16,7 @@ from haystack.components.agents.state.state import State
 from haystack.dataclasses import ChatMessage
 from haystack.hooks import FunctionHook
 from tests.faults.test_cancelled_runs import MemoryStore, RemoteStore, no_threads_left
+from tests.freed import are_freed, until_freed
 from tests.hooks.agents import ScriptedModel, conversation, pages, steps_done, tool, work
 from tests.hooks.behind import (
     DOWN,
@@ -522,9 +523,8 @@ def test_a_thousand_runs_share_one_compactor_and_nothing_else() -> None:
         assert len(store.store._unwritten) == 0  # type: ignore[attr-defined]
     assert max(most) > 10
     assert entries(shared) == {}
-    gc.collect()
     assert len(states) == 1_000
-    assert all(state() is None for state in states)
+    until_freed(states)
     assert len(hook.compactor._ongoing) == 0  # type: ignore[attr-defined]
 
 
@@ -570,9 +570,8 @@ async def test_nothing_is_pinned_after_the_run(ended: str) -> None:
     model.prompts.clear()
     pinned.extend(weakref.ref(message) for message in started)
     del started
-    gc.collect()
     assert len(pinned) > 10
-    assert [one() for one in pinned if one() is not None] == []
+    await until(lambda: are_freed(pinned))
 
 
 @anyio_test
@@ -614,10 +613,8 @@ async def test_a_failed_run_whose_state_refers_to_itself_is_freed_all_the_same()
     agent = agent_with(offloading(store), model=Model(work(6), meanwhile), after=[FunctionHook(function=watch)])
     with pytest.raises(RuntimeError, match="no answer"):
         await run(agent, hook_context={"kept": True})
-    await asyncio.sleep(0)
-    gc.collect()
     assert states
-    assert all(state() is None for state in states)
+    await until(lambda: are_freed(states))
 
 
 @anyio_test

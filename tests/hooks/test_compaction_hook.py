@@ -1,6 +1,5 @@
 """When `CompactionHook` compacts, what it asks a compactor for, and what it leaves in the State."""
 
-import gc
 import logging
 import weakref
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage
+from tests.freed import until_freed
 from tests.hooks.agents import (
     Colour,
     ScriptedModel,
@@ -247,8 +247,7 @@ def test_what_was_removed_is_not_held_on_to(colour: Colour) -> None:
     watching = hook(DropOldest(keep=2), ApproximateTokenCounter())
     colour.call(watching, "run", state)
     colour.call(watching, "run", state)
-    gc.collect()
-    assert removed() is None
+    until_freed([removed])
 
 
 def test_a_function_that_returns_a_coroutine_is_awaited_where_that_is_possible(

@@ -1,7 +1,6 @@
 """Which results `ToolResultOffloadHook` moves, and what stays."""
 
 import base64
-import gc
 import logging
 import weakref
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from haystack.components.agents.state.state import State
 from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent, ToolCall
+from tests.freed import until_freed
 from tests.hooks.agents import Colour, agent_state, answered, both_colours, call, calling, conversation
 from tests.hooks.parts import CountingCounter, SyncStore
 
@@ -290,9 +290,8 @@ def test_a_result_that_was_moved_is_not_held_on_to(colour: Colour) -> None:
     state = agent_state(messages)
     del messages
     colour.call(ToolResultOffloadHook(InMemoryToolResultStore(), {"*": AlwaysOffload()}), "run", state)
-    gc.collect()
     assert is_offloaded(conversation(state)[-1])
-    assert moved() is None
+    until_freed([moved])
 
 
 def test_each_result_is_moved_once(colour: Colour) -> None:

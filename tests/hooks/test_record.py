@@ -12,6 +12,7 @@ from haystack.components.agents import Agent
 from haystack.components.agents.state.state import State
 from haystack.dataclasses import ChatMessage
 from haystack.hooks import FunctionHook
+from tests.freed import until_freed
 from tests.hooks.agents import (
     Colour,
     ScriptedModel,
@@ -116,10 +117,8 @@ def test_the_record_is_gone_with_the_run(colour: Colour) -> None:
         hooks={"before_llm": [hook, FunctionHook(function=watch)]},
     )
     colour.run(agent, "task")
-    gc.collect()
     assert len(states) == 11
-    assert all(state() is None for state in states)
-    assert all(record() is None for record in records)
+    until_freed([*states, *records])
 
 
 def test_the_same_hook_starts_afresh_in_the_next_run() -> None:
