@@ -104,6 +104,27 @@ def test_a_write_that_fails_leaves_a_seal_that_somebody_else_made_again(
     assert store.read(store.reference("key")) == "same"
 
 
+@pytest.mark.parametrize("clean", [_replace, _delete, _delete_scope])
+def test_a_reader_who_began_before_an_entry_was_removed_and_written_anew_finds_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: Clean
+) -> None:
+    store = FileSystemToolResultStore(tmp_path)
+    reference = store.write(key="key", content="old")
+    seals_for = EntryFolder._seals_for
+    met: list[object] = []
+
+    def meet(folder: EntryFolder, name: str, status: os.stat_result, data: bytes | None) -> list[Seal]:
+        if not met:
+            met.append(folder._sealed())
+            clean(store)
+            store.write(key="key", content="new")
+        return seals_for(folder, name, status, data)
+
+    monkeypatch.setattr(EntryFolder, "_seals_for", meet)
+    assert store.read(reference) == "new"
+    assert met
+
+
 def test_no_new_file_gets_the_number_of_one_that_is_held(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with Folder.root(str(tmp_path), create=False) as folder, folder.held("file") as status:

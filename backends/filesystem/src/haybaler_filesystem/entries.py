@@ -90,6 +90,7 @@ class EntryFolder:
         self._writing = writing
         self._create = create
         self._seals: SealFolder | None = None
+        self._opened_seals = ExitStack()
         token = token_hex(8)
         self._temporaries = (f"{TEMPORARY}{token}-{number}" for number in count())
         with ExitStack() as opened:
@@ -104,12 +105,17 @@ class EntryFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close_seals()
         self._opened.close()
+
+    def _close_seals(self) -> None:
+        self._seals = None
+        self._opened_seals.close()
 
     def _sealed(self) -> SealFolder:
         # Not before it is needed: a reader who looked before the first entry appeared would miss it.
         if self._seals is None:
-            self._seals = SealFolder(self._opened.enter_context(self._folder.child(SEALS, create=self._create)))
+            self._seals = SealFolder(self._opened_seals.enter_context(self._folder.child(SEALS, create=self._create)))
         return self._seals
 
     def write(self, name: str, content: Content, *, stopped: Callable[[], bool]) -> bool:
@@ -203,6 +209,7 @@ class EntryFolder:
                 self._renew(name, file)
                 return entry
             file.close()
+            self._close_seals()  # their folder may be another by now, too: that of a scope that was deleted goes
         raise corrupt()
 
     def _open_to_read(self, name: str) -> BufferedReader:
