@@ -68,8 +68,9 @@ class OffloadPlan:
         when a pointer is sized. Where it raises a `StoreError`, the result stays, as after a failed write.
     :param minimum_gain: How many tokens the slots have to save together where that does not cover the surplus, given
         the index of the first; otherwise nothing is written. None if any saving will do, as without a surplus.
-    :param bounds: Tells where a pointer is smaller than its result in any case. Neither has to be counted then, and
-        the pointer is made by `settle`, after the write. Only without a surplus; None to count everything.
+    :param bounds: Tells where a pointer is smaller than its result in any case. It need not be counted then, and is
+        made by `settle`, after the write; where there is a bound from below, the result need not be counted either.
+        Only without a surplus; None to count everything.
     """
 
     def __init__(
@@ -148,8 +149,10 @@ class OffloadPlan:
         if len(known) < len(swaps) or not known:
             return False
         most = self._bounds.most_tokens(max([size for _, size in known]))
+        if most is None:
+            return False
         least = self._bounds.least_tokens(min(known)[0])
-        return most is not None and least is not None and most < least
+        return most < (min(self._size(swap.slot.message) for swap in swaps) if least is None else least)
 
     def _saving(self, swap: Swap) -> int:
         return self._size(swap.slot.message) - self._size(swap.pointer)

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,33 @@ def test_a_reader_who_began_before_an_entry_was_removed_and_written_anew_finds_t
     monkeypatch.setattr(EntryFolder, "_seals_for", meet)
     assert store.read(reference) == "new"
     assert met
+
+
+@pytest.mark.parametrize("clean", [_replace, _delete, _delete_scope, _sweep])
+def test_a_seal_that_somebody_else_clears_away_first_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: Clean
+) -> None:
+    store = FileSystemToolResultStore(tmp_path)
+    store.write(key="key", content="content")
+    [old] = _seals(tmp_path)
+    held, found = Folder.held, []
+
+    def meet(folder: Folder, name: str) -> AbstractContextManager[os.stat_result]:
+        if name == old.name:
+            found.append(folder.remove(name))
+        return held(folder, name)
+
+    monkeypatch.setattr(Folder, "held", meet)
+    clean(store)
+    assert found == [True]
+
+
+def test_whatever_lies_among_the_seals_goes_with_the_scope(tmp_path: Path) -> None:
+    store = FileSystemToolResultStore(tmp_path)
+    store.write(key="key", content="content")
+    (tmp_path / ".seals" / "no seal").touch()
+    store.delete_scope()
+    assert not (tmp_path / ".seals").exists()
 
 
 def test_no_new_file_gets_the_number_of_one_that_is_held(tmp_path: Path) -> None:

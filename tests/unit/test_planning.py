@@ -140,6 +140,36 @@ def test_bounds_that_meet_never_decide_for_a_pointer_that_is_larger() -> None:
     assert chosen.next_batch() == []
 
 
+def test_of_several_pointers_the_largest_has_to_be_smaller() -> None:
+    texts = ["x" * 5_000, "y" * 125]
+    messages = [message for number, text in enumerate(texts) for message in step(number, text)]
+    slots = [slot(index, messages[index], parts=parts) for index, parts in ((1, 1), (3, 40))]
+    chosen = OffloadPlan(messages, slots, surplus=None, size=size, predict=str, bounds=OneEach())
+    assert [part.key for part in chosen.next_batch()] == ["key1_0"]
+
+
+@pytest.mark.parametrize("surplus", [None, 10])
+@pytest.mark.parametrize("bounds", [None, Said(10, 10), Said(None, 10)])
+def test_a_pointer_that_is_as_large_as_its_result_is_not_written(surplus: int | None, bounds: Said | None) -> None:
+    chosen = OffloadPlan(
+        MESSAGES, [slot(1, MESSAGES[1])], surplus=surplus, size=lambda message: 10, predict=str, bounds=bounds
+    )
+    assert chosen.next_batch() == []
+
+
+def test_a_counter_without_a_bound_from_below_counts_the_results_and_no_pointers() -> None:
+    counted: list[ChatMessage] = []
+
+    def noted(message: ChatMessage) -> int:
+        counted.append(message)
+        return size(message)
+
+    slots = [slot(index, MESSAGES[index]) for index in RESULTS]
+    chosen = OffloadPlan(MESSAGES, slots, surplus=None, size=noted, predict=str, bounds=Said(None, 999))
+    assert len(chosen.next_batch()) == 3
+    assert [id(message) for message in counted] == [id(MESSAGES[index]) for index in RESULTS]
+
+
 def test_one_small_result_has_the_bounds_decide_on_each_of_its_neighbours_alone() -> None:
     texts = ["x" * 5_000, "short", "y" * 5_000]
     messages = [message for number, text in enumerate(texts) for message in step(number, text)]
