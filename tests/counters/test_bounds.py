@@ -58,7 +58,14 @@ def test_what_stands_beside_the_results_has_no_bound() -> None:
     assert Slot(0, beside, results, parts).bounds(["reference"]) is None
 
 
+WIDE = ["\U0001f676" * 400] * 30
+
+
 @given(st.lists(results, min_size=1, max_size=3), st.integers(0, 30), texts)
+@example([ToolCallResult(list(map(TextContent, WIDE)), ToolCall("fetch", {}), error=False)], 400, "r" * 300)
+@example([ToolCallResult(text, ToolCall("fetch", {}), error=False) for text in WIDE], 400, "r" * 300)
+@example([ToolCallResult("", ToolCall("fetch", {}), error=True)] * 99, 0, "")
+@example([ToolCallResult([TextContent("")] * 99, ToolCall("fetch", {}), error=True)], 0, "")
 @example([ToolCallResult("", ToolCall("\U0001f676" * 500, {}), error=True)], 0, "")
 def test_a_message_and_its_pointers_are_never_beyond_their_bounds(
     given_results: list[ToolCallResult], preview_chars: int, reference: str

@@ -450,6 +450,18 @@ def test_results_that_were_read_back_stay_under_any_policy(colour: Colour) -> No
     assert [is_offloaded(message) for message in after[2:]] == [False, False, True]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_stands_in_one_message_with_a_result_that_was_read_back_stays_with_it(
+    colour: Colour, turned: bool
+) -> None:
+    task, made, *answers = step(("read_tool_result", LONG), ("fetch", LONG))
+    results = [message.tool_call_results[0] for message in (reversed(answers) if turned else answers)]
+    messages = [task, made, replace(answers[0], _content=results)]
+    store = InMemoryToolResultStore()
+    assert offload(colour, messages, store) == messages
+    assert len(store) == 0
+
+
 def test_a_negative_preview_is_refused(colour: Colour) -> None:
     with pytest.raises(ConfigurationError, match="preview_chars"):
         ToolResultOffloadHook(SyncStore(), {}, preview_chars=-1)

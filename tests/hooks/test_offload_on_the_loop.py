@@ -1,10 +1,11 @@
 """What `ToolResultOffloadHook` chooses on the event loop, and what it leaves to worker threads."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from haystack.dataclasses import ChatMessage, ImageContent
+from haystack.dataclasses import ChatMessage, ImageContent, TextContent
 from tests.hooks.agents import agent_state, answered, call, calling, conversation
 from tests.hooks.parts import AsyncStore, CountingCounter
 
@@ -121,6 +122,27 @@ async def test_a_counter_that_may_block_sizes_pointers_in_a_worker_thread(inline
     hook = ToolResultOffloadHook(InMemoryToolResultStore(), {"*": AlwaysOffload()}, token_counter=Blocking())
     await hook.run_async(state)
     assert moved(conversation(state)) == 3
+    assert threading.current_thread() not in threads
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("beside", ["", "text beside the result " * 2_000])
+async def test_much_text_is_counted_in_a_worker_thread_wherever_it_stands(beside: str) -> None:
+    class Noting(CountingCounter):
+        counts_inline = True
+
+        def count(self, messages: Any, tools: Any = None) -> int:
+            threads.add(threading.current_thread())
+            return super().count(messages, tools)
+
+    threads: set[threading.Thread] = set()
+    *before, last = step(1, LONG if beside else LONG * 20)
+    content: list[Any] = [*last.tool_call_results, *([TextContent(beside)] if beside else [])]
+    state = agent_state([*before, replace(last, _content=content)])
+    hook = ToolResultOffloadHook(InMemoryToolResultStore(), {"*": AlwaysOffload()}, token_counter=Noting())
+    await hook.run_async(state)
+    assert moved(conversation(state)) == 1
+    assert threads
     assert threading.current_thread() not in threads
 
 

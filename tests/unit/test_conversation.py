@@ -228,6 +228,7 @@ _CALLS = st.builds(call, st.sampled_from(["fetch", "search"]), st.sampled_from([
 @example([calling(call(call_id="a")), answer(call(call_id="a"), "A"), answer(call(call_id="a"), "once more")])
 @example([calling(call(call_id="a"), call(call_id="a")), answer(call(call_id="a"), "A")])
 @example([calling(call(call_id="")), answer(call(call_id="a"), "A")])
+@example([calling(call(call_id=None)), answer(call("search", call_id=None), "S")])
 def test_fresh_results_are_the_answers_to_the_last_calls_as_pairing_finds_them(messages: list[ChatMessage]) -> None:
     last = max((index for index, message in enumerate(messages) if message.tool_calls), default=len(messages))
     found = [last + index for step in pair(messages[last:]).steps for index in step.results]
