@@ -269,6 +269,20 @@ def test_empty_results_are_never_written(colour: str, content: Blocks) -> None:
 
 
 @each_colour
+@pytest.mark.parametrize("content", ["", [], [TextContent(""), TextContent("")]], ids=repr)
+def test_an_empty_result_beside_another_in_one_message_stays_and_is_not_written(colour: str, content: Blocks) -> None:
+    called = [ToolCall("fetch", {"n": n}, id=f"p{n}") for n in range(2)]
+    both = several([answer(called[0], content), answer(called[1], TEXT)])
+    store = InMemoryToolResultStore()
+    messages = [TASK, ChatMessage.from_assistant(tool_calls=called), both, *step(2)]
+    result = run(colour, offloading(store), messages, 0)
+    assert result is not None
+    assert result[2].tool_call_results[0].result == content
+    assert str(result[2].tool_call_results[1].result).startswith("Tool result offloaded to ")
+    assert len(store) == 1
+
+
+@each_colour
 def test_a_pointer_that_is_no_smaller_is_never_written_however_often_it_is_tried(colour: str) -> None:
     store = FaultyStore(InMemoryToolResultStore())
     messages = conversation("42", "short", "a little longer")
