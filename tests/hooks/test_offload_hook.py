@@ -470,6 +470,20 @@ def test_a_negative_preview_is_refused(colour: Colour) -> None:
             policy(-1)
 
 
+class Unwilling(Named):
+    """A policy that cannot even be asked how it wants to be asked."""
+
+    @property
+    def should_offload_tokens(self) -> Any:
+        raise OSError
+
+
+def test_a_policy_that_fails_to_say_what_it_is_ends_nothing(colour: Colour) -> None:
+    log: list[str] = []
+    offload(colour, step(("web", LONG)), SyncStore(), {"*": Unwilling(log, "asked")})
+    assert log == ["asked"]
+
+
 class Asynchronous:
     async def should_offload(self, tool_name: str, result: str, state: State) -> bool:
         return True

@@ -41,9 +41,9 @@ class SealFolder:
         try:
             try:
                 entries.link(temporary, self._folder, seal.file_name)
-            except FileExistsError:  # a file of its own, in a tree that was copied: whoever clears up may remove it
-                self._folder.remove(seal.file_name)
-                entries.link(temporary, self._folder, seal.file_name)
+            except FileExistsError:  # a file of its own, in a tree that was copied, where an entry may still need it
+                entries.link(temporary, self._folder, temporary)
+                self._folder.replace(temporary, seal.file_name)
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
