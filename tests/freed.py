@@ -1,13 +1,11 @@
 """Whether anybody still refers to an object, once all that were at work have let go of it."""
 
 import gc
-import time
 from collections.abc import Sequence
 from typing import Any
 from weakref import ref
 
-# Seconds. A worker thread refers to the last thing that it did until it runs again after telling the outcome.
-PATIENCE = 20
+from tests.services.redis_servers import until
 
 
 def are_freed(references: "Sequence[ref[Any]]") -> bool:
@@ -17,8 +15,5 @@ def are_freed(references: "Sequence[ref[Any]]") -> bool:
 
 
 def until_freed(references: "Sequence[ref[Any]]") -> None:
-    """Wait until all objects are gone."""
-    deadline = time.monotonic() + PATIENCE
-    while not are_freed(references):
-        assert time.monotonic() < deadline, f"{sum(one() is not None for one in references)} objects are not freed"
-        time.sleep(0.01)
+    """Wait until all objects are gone. A worker thread refers to what it did last until it runs once more."""
+    until(lambda: are_freed(references))

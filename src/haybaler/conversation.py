@@ -278,7 +278,7 @@ def fresh_results(messages: Sequence[ChatMessage]) -> dict[int, list[ToolCallRes
                 answers.setdefault(index, []).append(part)
     if not calls:
         return {}
-    # Nearly always every id is there and unique.
-    if all(calls) and len({*calls}) == len(calls) and len({*answered}) == len(answered) and {*calls} >= {*answered}:
+    # Nearly always every id is there, and each answer has one of its own.
+    if all(calls) and len({*answered}) == len(answered) and {*calls} >= {*answered}:
         return dict(reversed(answers.items()))
     return {index + place: answers[index + place] for step in pair(messages[index:]).steps for place in step.results}

@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import CoroutineType
-from typing import Any, NoReturn
+from typing import Any
 
 from haystack.hooks.compaction import Compactor as HaystackCompactor
 
@@ -68,39 +68,19 @@ def synchronous(target: object, name: str) -> Callable[..., Any]:
     :returns: A function.
     :raises AsyncOnlyError: If there is no such form, here or when it is called.
     """
-    return partial(_called, _found(target, name), target, name)
+    function = getattr(target, name, None)
+    if not callable(function):
+        raise _async_only(target, name)
 
-
-def called(target: object, name: str, /, *args: Any, **kwargs: Any) -> Any:
-    """
-    Call the synchronous form of a method once.
-
-    :param target: The object.
-    :param name: The method's name.
-    :param args: Positional arguments.
-    :param kwargs: Keyword arguments.
-    :returns: What it returned.
-    :raises AsyncOnlyError: If there is no such form.
-    """
-    result = _found(target, name)(*args, **kwargs)
-    return _awaited(result, target, name) if isinstance(result, CoroutineType) else result
-
-
-def _found(target: object, name: str) -> Callable[..., Any]:
-    function: Callable[..., Any] | None = getattr(target, name, None)
-    if callable(function):
-        return function
-    raise _async_only(target, name)
+    return partial(_called, function, target, name)
 
 
 def _called(function: Callable[..., Any], target: object, name: str, /, *args: Any, **kwargs: Any) -> Any:
     result = function(*args, **kwargs)
-    return _awaited(result, target, name) if isinstance(result, CoroutineType) else result
-
-
-def _awaited(coroutine: "CoroutineType[Any, Any, Any]", target: object, name: str) -> NoReturn:
-    coroutine.close()
-    raise _async_only(target, name)
+    if isinstance(result, CoroutineType):
+        result.close()
+        raise _async_only(target, name)
+    return result
 
 
 def asynchronous(

@@ -1,10 +1,10 @@
 """The text that stands in the conversation for a stored result, and the marks in a message's metadata."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, ToolCallResult
 
 from haybaler.framing import framed, framed_where_needed, most_bytes, shortened
 
@@ -136,4 +136,14 @@ def is_read_back(message: ChatMessage) -> bool:
     :param message: Any message.
     :returns: True if one of its results comes from such a tool.
     """
-    return any(result.origin.tool_name in READ_BACK_TOOL_NAMES for result in message.tool_call_results)
+    return any_read_back(message.tool_call_results)
+
+
+def any_read_back(results: Iterable[ToolCallResult]) -> bool:
+    """
+    Whether haybaler's own tools read one of several results back.
+
+    :param results: Results of tools.
+    :returns: True if one of them comes from such a tool.
+    """
+    return not READ_BACK_TOOL_NAMES.isdisjoint([result.origin.tool_name for result in results])

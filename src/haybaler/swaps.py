@@ -143,7 +143,7 @@ def fates(swaps: Iterable[Swap], outcomes: Sequence[str | StoreError]) -> Iterat
     for swap in swaps:
         start, end = end, end + len(swap.slot.parts)
         own = list(outcomes[start:end])
-        if own == swap.references:
+        if own == swap.references:  # as nearly always
             yield Fate(swap, swap.references, None)
             continue
         written = [outcome for outcome in own if isinstance(outcome, str)]

@@ -257,21 +257,15 @@ class RunTokenCounter:
             for message in messages:
                 tokens = await self._counter.count_async([message], None)
                 self._sizes[id(message)] = _Sized(message, tokens)
-        elif self.counts_inline(len(messages), 0) and is_short(messages, self._counter.inline_chars):
+        elif self.is_little(messages):
             await run_in_turn(self._count_each, messages)
         else:
             await run_in_worker(self._count_each, messages)
 
-    def counts_inline(self, messages: int, characters: int) -> bool:
-        """
-        Whether messages with nothing but text can be counted where the caller is, within a few milliseconds.
-
-        :param messages: How many they are.
-        :param characters: The length of their text.
-        :returns: False also if the counter does not say.
-        """
-        is_quick = messages <= INLINE_MESSAGES and bool(self._counter.counts_inline)
-        return is_quick and characters <= self._counter.inline_chars
+    def is_little(self, messages: Sequence[ChatMessage]) -> bool:
+        """Whether messages can be counted where the caller is, within a few milliseconds."""
+        is_quick = bool(self._counter.counts_inline) and len(messages) <= INLINE_MESSAGES
+        return is_quick and is_short(messages, self._counter.inline_chars)
 
     def to_dict(self) -> dict[str, Any]:
         """

@@ -22,12 +22,12 @@ from haybaler.hooks.carrying import is_carrying
 from haybaler.hooks.context import own_store, run_store
 from haybaler.hooks.record import RunRecord
 from haybaler.hooks.strategies import PolicyTable, Rule, Strategies, key_from_text, key_to_text
-from haybaler.interop import called, describe
+from haybaler.interop import describe, synchronous
 from haybaler.lifecycle import run_lifecycle
 from haybaler.offloading import KeyPrefixes, carry_out, slot_for
 from haybaler.parts import Part, is_empty, payload_of
 from haybaler.planning import OffloadPlan
-from haybaler.references import READ_BACK_TOOL_NAMES, is_offloaded
+from haybaler.references import any_read_back, is_offloaded
 from haybaler.serialization import deserialize_parts, serialized
 from haybaler.stores.protocol import AnyToolResultStore
 from haybaler.stores.writing import predictor
@@ -126,10 +126,10 @@ class ToolResultOffloadHook:
 
     def _steps(self, state: State) -> Steps[None]:
         work = yield from in_turn(self._work, state)
-        if work.plan is None and not work.candidates:
-            return
         plan = work.plan
         if plan is None:
+            if not work.candidates:
+                return
             yield from work.counter.sizes(work.messages)
             plan = self._plan(state, work)
         rewritten = yield from carry_out(plan, work.store, timeout=self.write_timeout, first=work.batch)
@@ -172,31 +172,24 @@ class ToolResultOffloadHook:
         )
 
     def _eligible(self, message: ChatMessage, results: Sequence[ToolCallResult]) -> list[_Result]:
-        eligible: list[_Result] = []
-        if is_offloaded(message):
-            return eligible
-        for place, result in enumerate(results):
-            name = result.origin.tool_name
-            if name in READ_BACK_TOOL_NAMES:
-                return []
-            rule = self._policies.rule_for(name)
-            if rule is not None and (self.offload_errors or not result.error) and not is_empty(result):
-                eligible.append((place, result, rule))
-        return eligible
+        if is_offloaded(message) or any_read_back(results):
+            return []
+        return [
+            (place, result, rule)
+            for place, result in enumerate(results)
+            if (self.offload_errors or not result.error)
+            and not is_empty(result)
+            and (rule := self._policies.rule_for(result.origin.tool_name)) is not None
+        ]
 
     def _is_quick(self, work: _Work) -> bool:
-        """Whether there are few short texts and nothing else, and nobody's code that might wait for something."""
-        count = characters = 0
-        for _, message, results in work.candidates:
-            if len(results) < len(message._content):  # noqa: SLF001 - no public view has all parts
-                return False
-            for _, result, rule in results:
-                if not rule.inline or not isinstance(result.result, str):
-                    return False
-                count += 1
-                characters += len(result.result)
-        is_little = count * (_RESULT_CHARS + self.preview_chars) <= INLINE_CHARS
-        return is_little and work.counter.counts_inline(len(work.candidates), characters)
+        """Whether there are few results, with nothing to decode, and nobody's code that might wait for something."""
+        results = [each for candidate in work.candidates for each in candidate.results]
+        return (
+            len(results) * (_RESULT_CHARS + self.preview_chars) <= INLINE_CHARS
+            and all(isinstance(result.result, str) and rule.inline for _, result, rule in results)
+            and work.counter.is_little(work.messages)
+        )
 
     def _slots(self, state: State, work: _Work) -> Iterator[Slot]:
         key_prefixes = KeyPrefixes(str(state.data.get("step_count") or 0))
@@ -219,8 +212,9 @@ class ToolResultOffloadHook:
         try:
             if rule.by_tokens:
                 tokens = counter.size(message)
-                return bool(called(policy, "should_offload_tokens", tool_name=name, tokens=tokens, state=state))
-            return bool(called(policy, "should_offload", tool_name=name, result=payload_of(result), state=state))
+                return bool(synchronous(policy, "should_offload_tokens")(tool_name=name, tokens=tokens, state=state))
+            payload = payload_of(result)
+            return bool(synchronous(policy, "should_offload")(tool_name=name, result=payload, state=state))
         except Exception as error:  # noqa: BLE001 - one policy must not end the run
             logger.warning(
                 "An offload policy failed; the result stays in the conversation.",

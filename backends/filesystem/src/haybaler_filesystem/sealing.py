@@ -39,11 +39,7 @@ class SealFolder:
         :param seal: What to say about it.
         """
         try:
-            try:
-                entries.link(temporary, self._folder, seal.file_name)
-            except FileExistsError:  # a file of its own, in a tree that was copied, where an entry may still need it
-                entries.link(temporary, self._folder, temporary)
-                self._folder.replace(temporary, seal.file_name)
+            self._link(entries, temporary, seal.file_name)
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
@@ -142,6 +138,13 @@ class SealFolder:
     def synchronize(self) -> None:
         """Wait until the seals would survive a loss of power."""
         self._folder.synchronize()
+
+    def _link(self, entries: Folder, temporary: str, file_name: str) -> None:
+        try:
+            entries.link(temporary, self._folder, file_name)
+        except FileExistsError:  # a file of its own, in a tree that was copied, where an entry may still need it
+            entries.link(temporary, self._folder, temporary)
+            self._folder.replace(temporary, file_name)
 
     def _remove_alone(self, file_name: str) -> None:
         with suppress(FileNotFoundError), self._folder.held(file_name) as status:
