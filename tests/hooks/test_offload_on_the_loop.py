@@ -126,6 +126,22 @@ async def test_a_counter_that_may_block_sizes_pointers_in_a_worker_thread(inline
 
 
 @pytest.mark.anyio
+async def test_a_counter_that_only_counts_asynchronously_is_asked_before_a_plan_is_made() -> None:
+    class Remote:
+        async def count_async(self, messages: Any, tools: Any = None) -> int:
+            counted.extend(messages)
+            return CountingCounter().count(messages, tools)
+
+    counted: list[ChatMessage] = []
+    messages = step(3)
+    state = agent_state(messages)
+    hook = ToolResultOffloadHook(InMemoryToolResultStore(), {"*": OffloadOverTokens(1)}, token_counter=Remote())  # type: ignore[arg-type]
+    await hook.run_async(state)
+    assert counted == messages[2:]
+    assert moved(conversation(state)) == 3
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("beside", ["", "text beside the result " * 2_000])
 async def test_much_text_is_counted_in_a_worker_thread_wherever_it_stands(beside: str) -> None:
     class Noting(CountingCounter):

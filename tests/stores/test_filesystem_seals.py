@@ -31,6 +31,17 @@ def _use_up_numbers(folder: Path, wanted: int) -> None:
             return
 
 
+def _copied(root: Path) -> tuple[FileSystemToolResultStore, str, Path]:
+    """Return a store with one entry, as copying leaves it: its seal is a file of its own."""
+    store = FileSystemToolResultStore(root)
+    reference = store.write(key="key", content="content")
+    [seal] = _seals(root)
+    copy = root / "copy"
+    shutil.copy(seal, copy)
+    copy.replace(seal)
+    return store, reference, seal
+
+
 def _replace(store: FileSystemToolResultStore) -> None:
     store.write(key="key", content="other")
 
@@ -195,12 +206,30 @@ def test_a_write_whose_seal_a_copied_tree_has_already_makes_it_its_own(
         store.read(reference)
 
 
+def test_a_copied_entry_can_be_read_while_a_write_takes_its_seal_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, reference, seal = _copied(tmp_path)
+    fill, link = EntryFolder._fill, Folder.link
+    read: list[object] = []
+
+    def fill_with_the_number_of_the_seal(folder: EntryFolder, name: str, data: bytes) -> int:
+        inode = fill(folder, name, data)
+        seal.replace(seal.with_name(Seal.of("key", "content", data, inode).file_name))
+        return inode
+
+    def read_and_link(folder: Folder, name: str, target: Folder, new_name: str) -> None:
+        read.append(store.read(reference))
+        link(folder, name, target, new_name)
+
+    monkeypatch.setattr(EntryFolder, "_fill", fill_with_the_number_of_the_seal)
+    monkeypatch.setattr(Folder, "link", read_and_link)
+    store.write(key="key", content="content")
+    assert read == ["content"] * 2
+    assert store.read(reference) == "content"
+
+
 def test_a_sweep_keeps_the_seal_of_a_copied_entry_that_got_its_old_number_again(tmp_path: Path) -> None:
-    store = FileSystemToolResultStore(tmp_path)
-    reference = store.write(key="key", content="content")
-    [seal] = _seals(tmp_path)
-    copy = tmp_path / "copy"
-    shutil.copy(seal, copy)
-    copy.replace(seal)
+    store, reference, _ = _copied(tmp_path)
     assert store.sweep().leftovers == 0
     assert store.read(reference) == "content"
