@@ -141,8 +141,8 @@ async def map_bounded(function: Callable[[T], Awaitable[R]], items: Iterable[T],
 
     A fixed number of tasks take the items in turn, so a thousand items never mean a thousand tasks, and a single item
     none. The first error cancels the rest and is raised as it is, not in a group; functions that must not spoil their
-    neighbours return errors instead of raising them. The tasks are asyncio's own: with those of anyio,
-    four short calls take nearly twice the processor time, which shows where a hundred runs write a few entries each.
+    neighbours return errors instead of raising them. The tasks are asyncio's own: with those of anyio, four short calls
+    take nearly three times the processor time, which shows where a hundred runs write a few entries each.
 
     :param function: Awaited once for each item.
     :param items: The items.

@@ -220,7 +220,7 @@ def test_bounds_decide_as_exact_sizes_do() -> None:
         hook.run(state)
         return moved(conversation(state)) == 1
 
-    # The shortest are shorter than their pointers; bounds tell from 2,020 characters on, beyond ASCII from 3,600 on.
+    # The shortest are shorter than their pointers; bounds tell from 2,000 characters on, beyond ASCII from 3,588 on.
     for letter in "x\u00e9":
         texts = [letter * length for length in (*range(200, 400, 3), *range(1_500, 4_000, 50))]
         decided = [is_moved(text, ApproximateTokenCounter()) for text in texts]
